@@ -53,6 +53,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    gc.set_threshold(100_000, 50, 100)  # as the command line does: graphs and kernels have no cycles
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,6 +47,12 @@ class DType:
     format: FloatFormat | None = None
     library: str = ""
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DType) and self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""

@@ -7,6 +7,7 @@ known: `i * 1` is `i`, `0 + i` is `i`, integer constants combine. Floating-point
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -81,15 +82,15 @@ class Const(Expr):
     value: Number
 
     # 1 == 1.0 == True and 0.0 == -0.0 in Python, but they are different literals here, and NaN equals itself.
-    @property
-    def _identity(self) -> tuple[type, str]:
-        return type(self.value), repr(self.value)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and self._identity == other._identity
+        if self is other:
+            return True
+        if not isinstance(other, Const) or type(self.value) is not type(other.value):
+            return False
+        return self.value == other.value if type(self.value) is int else repr(self.value) == repr(other.value)
 
     def __hash__(self) -> int:
-        return hash(self._identity)
+        return hash(self.value if self.value == self.value else "nan")  # Python hashes NaN by its address
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,13 @@ class Axis(Expr):
     name: str
     extent: int
     limit: Expr | None = None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.extent, self.limit)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def stop(self) -> Expr:
@@ -124,6 +132,13 @@ class Load(Expr):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.param, self.index)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Load) or self._hash != other._hash:
+            return False
+        return self.param == other.param and self.index == other.index
 
     def __hash__(self) -> int:
         return self._hash
@@ -155,6 +170,13 @@ class Apply(Expr):
                 found = True
         object.__setattr__(self, "has_load", found)
         object.__setattr__(self, "_hash", hash((self.fn, self.args)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Apply) or self._hash != other._hash:
+            return False
+        return self.fn == other.fn and self.args == other.args
 
     def __hash__(self) -> int:
         return self._hash
@@ -226,9 +248,9 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
     Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
     """
     args = tuple([a if isinstance(a, Expr) else lift(a) for a in arguments])
+    if len(args) == 2:
+        return _binary(fn, *args)
     match args:
-        case (a, b):
-            return _binary(fn, a, b)
         case (Const(True), then, _) if fn == "select":
             return then
         case (Const(False), _, otherwise) if fn == "select":
@@ -308,31 +330,29 @@ def axes_in(*exprs: Expr) -> tuple[Axis, ...]:
 
 def substitute(e: Expr, mapping: Mapping[Any, Expr]) -> Expr:
     """Replace sub-expressions; unchanged parts are returned as the same objects."""
-    if e in mapping:
-        return mapping[e]
-    match e:
-        case Load(param, index):
-            new = tuple(substitute(i, mapping) for i in index)
-            return e if _same(new, index) else Load(param, new)
-        case Apply(fn, args):
-            new = tuple(substitute(a, mapping) for a in args)
-            return e if _same(new, args) else apply(fn, *new)
-        case _:
-            return e
+    if (found := mapping.get(e)) is not None:
+        return found
+    if isinstance(e, Apply):
+        new = tuple([substitute(a, mapping) for a in e.args])
+        return e if _same(new, e.args) else apply(e.fn, *new)
+    if isinstance(e, Load):
+        new = tuple([substitute(i, mapping) for i in e.index])
+        return e if _same(new, e.index) else Load(e.param, new)
+    return e
 
 
 def map_loads(e: Expr, change: Callable[[Load], Expr]) -> Expr:
     """Replace every load by `change(load)`, innermost first (an index may itself load)."""
     match e:
         case Load(param, index):
-            new = tuple(map_loads(i, change) for i in index)
+            new = tuple([map_loads(i, change) for i in index])
             return change(e if _same(new, index) else Load(param, new))
         case Apply(fn, args):
-            new = tuple(map_loads(a, change) for a in args)
+            new = tuple([map_loads(a, change) for a in args])
             return e if _same(new, args) else apply(fn, *new)
         case _:
             return e
 
 
 def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    return all(x is y for x, y in zip(a, b, strict=True))
+    return all(map(operator.is_, a, b))

@@ -34,15 +34,9 @@ _COMPARISONS = frozenset(MIRRORED)
 
 def is_index(e: Expr) -> bool:
     """Whether an expression is pure index arithmetic: axes, integer literals, and integer functions of them."""
-    match e:
-        case Axis():
-            return True
-        case Const(value):
-            return type(value) is int
-        case Apply(fn, args):
-            return not e.has_load and fn in INDEX_FUNCTIONS and all(is_index(a) for a in args)
-        case _:
-            return False
+    if isinstance(e, Apply):
+        return not e.has_load and e.fn in INDEX_FUNCTIONS and all(map(is_index, e.args))
+    return isinstance(e, Axis) or (isinstance(e, Const) and type(e.value) is int)
 
 
 def bounds(e: Expr) -> Interval | None:

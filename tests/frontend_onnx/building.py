@@ -16,6 +16,9 @@ from dlc import Report, Source
 from dlc.graph import Graph, evaluate
 
 Array = Any
+QUICK = "c{flags=-O0}"
+"""The target of programs whose numbers are compared. What compilers make of C when they optimise, tests/backend_c and
+tests/models see."""
 IR_VERSIONS = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
 
 

@@ -13,7 +13,7 @@ from onnx import helper
 
 import dlc
 from dlc.graph import evaluate
-from tests.frontend_onnx.building import model_of, parse, runtime
+from tests.frontend_onnx.building import QUICK, model_of, parse, runtime
 
 DOMAIN = "com.microsoft"
 Array = Any
@@ -117,7 +117,7 @@ def compiled(cases: Sequence[Case], builds: Path) -> None:
     """Assert that compiled C and onnxruntime agree on the first case of each operator and type."""
     chosen = {(c.op, str(np.asarray(c.operands[0]).dtype)): c for c in reversed(cases)}
     model, feeds = together(list(chosen.values()))
-    program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=builds)
+    program: Any = dlc.build(model.SerializeToString(), QUICK, cache_dir=builds)
     got = program(feeds)
     for k, case in enumerate(chosen.values()):
         case.check(got, f"n{k}_")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sized_models import feeds
 from test_sizes import CASES
 
@@ -29,7 +29,7 @@ def told(formula: str, sizes: dict[str, int]) -> int:
 def test_what_a_call_needs_suffices(name: str, cpu: str, builds: Path) -> None:
     make, dims, several = CASES[name]
     content = make()
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", dims=dims, cache_dir=builds)
+    program: Any = dlc.build(content, f"c{{cpu={cpu} flags=-O0}}", dims=dims, cache_dir=builds)
     memory = program._library.manifest["memory"]
     formula = memory.get("arena_formula", str(memory["arena_bytes"]))
     loaded = onnx.load_model_from_string(content)
@@ -55,14 +55,14 @@ def test_what_a_call_needs_suffices(name: str, cpu: str, builds: Path) -> None:
 
 def test_a_program_of_one_size_has_no_formula(builds: Path) -> None:
     make, dims, _ = CASES["attention"]
-    program: Any = dlc.build(make(), dims={**dims, "batch": "2", "seq": "8"}, cache_dir=builds)
+    program: Any = dlc.build(make(), QUICK, dims={**dims, "batch": "2", "seq": "8"}, cache_dir=builds)
     assert "arena_formula" not in program._library.manifest["memory"]
     assert program.arena_bytes_at() == program.arena_bytes
 
 
 def test_sizes_that_a_program_is_not_built_for_are_reported(builds: Path) -> None:
     make, dims, _ = CASES["attention"]
-    program: Any = dlc.build(make(), dims=dims, cache_dir=builds)
+    program: Any = dlc.build(make(), QUICK, dims=dims, cache_dir=builds)
     with pytest.raises(dlc.DlcError, match="not built for batch=4, seq=1"):
         program.arena_bytes_at(batch=4, seq=1)
     with pytest.raises(dlc.DlcError, match="sizes are needed of batch, seq"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dlc
-from tests.frontend_onnx.building import runtime
+from tests.frontend_onnx.building import QUICK, runtime
 from tests.frontend_onnx.genai import LAYERS, VOCABULARY, llama
 
 Array = Any
@@ -29,7 +29,7 @@ def test_a_prompt_and_two_tokens(dtype: Any, tolerance: float, builds: Path) -> 
             **cache,
         }
         want = dict(zip(NAMES, runtime(model, NAMES, feeds), strict=True))
-        program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=builds)
+        program: Any = dlc.build(model.SerializeToString(), QUICK, cache_dir=builds)
         got = program(feeds)
         for name in NAMES:
             assert got[name].dtype == want[name].dtype
@@ -46,6 +46,6 @@ def test_what_is_read_of_the_cache_depends_on_the_mask(builds: Path) -> None:
         "attention_mask": np.array([[1, 1, 1, 0, 0, 0]]),
         **{f"past_key_values.{name[8:]}": np.ones((1, 2, 5, 16), np.float32) for name in NAMES[1:]},
     }
-    program: Any = dlc.build(model.SerializeToString(), "c", cache_dir=builds)
+    program: Any = dlc.build(model.SerializeToString(), QUICK, cache_dir=builds)
     want = runtime(model, NAMES, feeds)
     np.testing.assert_allclose(program(feeds)["logits"], want[0], rtol=0, atol=1e-4 * float(np.abs(want[0]).max()))

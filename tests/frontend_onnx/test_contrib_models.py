@@ -14,7 +14,7 @@ import pytest
 import dlc
 from dlc.graph import evaluate
 from tests.frontend_onnx import quantising as q
-from tests.frontend_onnx.building import parse, runtime
+from tests.frontend_onnx.building import QUICK, parse, runtime
 
 FUSED = 1e-4
 ROUNDED = 0.02
@@ -83,7 +83,7 @@ def test_a_model_gives_what_onnxruntime_gives(name: str, tmp_path: Path, builds:
     graph = parse(model)
     agree(evaluate(graph, {i.name: feeds[i.name] for i in graph.inputs}), want, case.tolerance)
     if case.compiled:
-        program: Any = dlc.build(path, cache_dir=builds)
+        program: Any = dlc.build(path, QUICK, cache_dir=builds)
         agree(program(feeds), want, case.tolerance)
 
 

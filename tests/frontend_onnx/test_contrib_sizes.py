@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dlc
-from tests.frontend_onnx.building import runtime
+from tests.frontend_onnx.building import QUICK, runtime
 
 Array = Any
 N, H, G = 4, 8, 2
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[onnx.ModelProto, dict[str, str], list[dict[str, int]]]] =
 @pytest.mark.parametrize("name", CASES)
 def test_one_program_for_every_size(name: str, builds: Path) -> None:
     made, dims, several = CASES[name]
-    program: Any = dlc.build(made.SerializeToString(), dims=dims, cache_dir=builds)
+    program: Any = dlc.build(made.SerializeToString(), QUICK, dims=dims, cache_dir=builds)
     names = [o.name for o in made.graph.output]
     for sizes in several:
         feeds: dict[str, Array] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from dlc_frontend_onnx.dim_formulas import formula, is_formula
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +42,7 @@ def arrays(batch: int, seq: int, past: int) -> dict[str, Any]:
 @pytest.mark.parametrize("mask", ["past + seq", "past+seq", "(2*past + seq*2)//2", "seq + past - 0"])
 def test_a_formula_needs_no_size_of_its_own(mask: str, builds: Path) -> None:
     content = cached(mask)
-    program: Any = dlc.build(content, dims=DIMS, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=DIMS, cache_dir=builds)
     assert [p.name for p in program.signature.inputs] == ["x", "kept", "mask", "batch", "past", "seq"]
     for sizes in ((1, 1, 0), (4, 8, 8), (2, 3, 5)):
         given = arrays(*sizes)
@@ -51,14 +51,14 @@ def test_a_formula_needs_no_size_of_its_own(mask: str, builds: Path) -> None:
 
 
 def test_numbers_and_ranges_may_be_mixed(builds: Path) -> None:
-    program: Any = dlc.build(cached(), dims={"batch": 2, "seq": 3, "past": "0..8"}, cache_dir=builds)
+    program: Any = dlc.build(cached(), QUICK, dims={"batch": 2, "seq": 3, "past": "0..8"}, cache_dir=builds)
     assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
-    fixed: Any = dlc.build(cached(), dims={"batch": 2, "seq": 3, "past": 5}, cache_dir=builds)
+    fixed: Any = dlc.build(cached(), QUICK, dims={"batch": 2, "seq": 3, "past": 5}, cache_dir=builds)
     assert [p.type.shape for p in fixed.signature.inputs] == [(2, 3, 4), (2, 5, 4), (2, 8)]
 
 
 def test_arrays_that_disagree_with_a_formula_are_reported(builds: Path) -> None:
-    program: Any = dlc.build(cached(), dims=DIMS, cache_dir=builds)
+    program: Any = dlc.build(cached(), QUICK, dims=DIMS, cache_dir=builds)
     with pytest.raises(DlcError, match="mask"):
         program(**{**arrays(2, 3, 5), "mask": np.zeros((2, 7), np.float32)})
 
@@ -95,7 +95,7 @@ def test_formulas_without_a_size_are_reported(mask: str, said: str) -> None:
 def test_other_names_are_names(name: str, builds: Path) -> None:
     assert not is_formula(name, NAMES)
     if name:
-        program: Any = dlc.build(cached(name), dims={"batch": 2, "seq": 3, "past": 5, name: 8}, cache_dir=builds)
+        program: Any = dlc.build(cached(name), QUICK, dims={"batch": 2, "seq": 3, "past": 5, name: 8}, cache_dir=builds)
         assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
 
 
@@ -116,25 +116,25 @@ def test_users_say_which_sizes_are_one(builds: Path) -> None:
     content = model([n("Add", ["a", "b"], ["y"])], {"a": ("n", 3), "b": ("m", 3)}, ["y"], {})
     apart = refused(content, n="1..8", m="1..8").diagnostics[0]
     assert apart.code == "shape" and "--dim NAME=OTHER says that two sizes are equal" in " ".join(apart.notes)
-    program: Any = dlc.build(content, dims={"n": "1..8", "m": "n"}, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims={"n": "1..8", "m": "n"}, cache_dir=builds)
     assert [p.name for p in program.signature.inputs] == ["a", "b", "n"]
     ones = {k: np.ones((5, 3), np.float32) for k in "ab"}
     assert program(**ones)["y"].shape == (5, 3)
     with pytest.raises(DlcError, match="b"):
         program(**{**ones, "b": np.ones((4, 3), np.float32)})
-    free: Any = dlc.build(content, dims={"m": "n"}, cache_dir=builds)
+    free: Any = dlc.build(content, QUICK, dims={"m": "n"}, cache_dir=builds)
     assert free(**ones)["y"].shape == (5, 3)
 
 
 def test_a_name_may_stand_twice_in_a_formula(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"]), n("Neg", ["b"], ["z"])], {"a": ("n", "m"), "b": ("k", 3)}, ["y", "z"], {})
-    program: Any = dlc.build(content, dims={"n": "1..4", "m": "n", "k": "m + m"}, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims={"n": "1..4", "m": "n", "k": "m + m"}, cache_dir=builds)
     given = {"a": np.ones((2, 2), np.float32), "b": np.ones((4, 3), np.float32)}
     assert program(**given)["z"].shape == (4, 3)
 
 
 def test_users_say_what_a_size_is(builds: Path) -> None:
-    program: Any = dlc.build(cached("total"), dims={**DIMS, "total": "past + seq"}, cache_dir=builds)
+    program: Any = dlc.build(cached("total"), QUICK, dims={**DIMS, "total": "past + seq"}, cache_dir=builds)
     assert program(**arrays(2, 3, 5))["y"].shape == (2, 8, 4)
 
 

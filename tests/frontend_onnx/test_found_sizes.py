@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import parse, runtime
+from building import QUICK, parse, runtime
 from onnx import TensorProto, helper
 from sized_models import model, n, weights
 
@@ -194,7 +194,7 @@ CASES: Mapping[str, tuple[Callable[[], bytes], Mapping[str, str], Callable[[], l
 def test_what_onnxruntime_finds(name: str, builds: Path) -> None:
     make, dims, several = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for x in several():
@@ -228,7 +228,7 @@ def test_sizes_are_found_where_nothing_else_is_read(name: str, builds: Path) -> 
     constants = {"one": np.array([1]), "half": np.array([0.5], np.float32), "nothing": np.float32(0)}
     constants |= {"zero": np.int64(0), "step": np.int64(1), "ones": np.ones((1, 9), np.float32)}
     content = model(ONLY_SIZES[name], {"x": [1, 9]}, ["y"], constants)
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     for x in (chosen(1, 9), np.zeros((1, 9), np.float32), np.ones((1, 9), np.float32)):
         (wanted,) = runtime(loaded, ["y"], {"x": x})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import decoder
 
@@ -22,7 +22,7 @@ DIMS = {"batch": "1..2", "new": "1..5", "past len": "0..20"}
 
 def test_steps_that_feed_the_cache_back(builds: Path) -> None:
     content = decoder()
-    program: Any = dlc.build(content, dims=DIMS, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=DIMS, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     rng = np.random.default_rng(4)
     past = wanted_past = np.zeros((2, 2, 2, 2, 0, 8), np.float32)
@@ -39,7 +39,7 @@ def test_steps_that_feed_the_cache_back(builds: Path) -> None:
 def test_the_arena_holds_keys_and_values_once(builds: Path) -> None:
     """Neither a copy of the cache as callers have it, nor parts of the one that is returned."""
     layers, longest = 6, 512
-    program: Any = dlc.build(decoder(layers), dims={**DIMS, "past len": f"0..{longest}"}, cache_dir=builds)
+    program: Any = dlc.build(decoder(layers), QUICK, dims={**DIMS, "past len": f"0..{longest}"}, cache_dir=builds)
     cache = layers * 2 * 2 * 2 * longest * 8 * 4
     assert program.arena_bytes < 1.5 * cache
 

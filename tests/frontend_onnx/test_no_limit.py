@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import feeds, model, n, weights
 
 import dlc
 from dlc import DlcError, Source
 from dlc.base.diagnostics import ExitCode
+from dlc.cli.frame import run
 from dlc.driver.program import Compiler
 from dlc.runtime.install import install
 
@@ -67,7 +69,7 @@ def refused(content: bytes, target: str = "c", **options: Any) -> DlcError:
 @pytest.mark.parametrize("cpu", ["generic", "native"])
 def test_any_batch_without_a_flag(cpu: str, builds: Path) -> None:
     content = images()
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
+    program: Any = dlc.build(content, f"c{{cpu={cpu} flags=-O0}}", cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
     memory = program._library.manifest["memory"]
     needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
@@ -88,14 +90,14 @@ def several(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["rows", "the first five"])
 def test_networks_of_any_batch(kind: str, builds: Path) -> None:
     content = several(kind)
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
 
 
 def test_bounds_do_not_change_what_a_call_computes(builds: Path) -> None:
     content = images()
-    free: Any = dlc.build(content, cache_dir=builds)
-    limited: Any = dlc.build(content, dims={"batch": "1..600"}, cache_dir=builds)
+    free: Any = dlc.build(content, QUICK, cache_dir=builds)
+    limited: Any = dlc.build(content, QUICK, dims={"batch": "1..600"}, cache_dir=builds)
     for batch in SIZES:
         given = feeds(content, {"batch": batch})
         np.testing.assert_allclose(free(**given)["y"], limited(**given)["y"], rtol=1e-5, atol=1e-6)
@@ -130,10 +132,10 @@ def test_c_works_in_the_memory_that_it_asks_for(tools: str, tmp_path: Path, buil
 
 def test_a_dimension_without_a_name_is_called_after_its_input(builds: Path) -> None:
     content = model([n("Relu", ["a"], ["y"])], {"a": ["", 3]}, ["y"], {})
-    free: Any = dlc.build(content, cache_dir=builds)
+    free: Any = dlc.build(content, QUICK, cache_dir=builds)
     assert [p.name for p in free.signature.inputs] == ["a", "a_0"]
     assert free(a=np.ones((7, 3), np.float32))["y"].shape == (7, 3)
-    fixed: Any = dlc.build(content, dims={"a_0": 2}, cache_dir=builds)
+    fixed: Any = dlc.build(content, QUICK, dims={"a_0": 2}, cache_dir=builds)
     assert [p.type.shape for p in fixed.signature.inputs] == [(2, 3)]
 
 
@@ -185,7 +187,7 @@ def inside(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["transposed", "recurrent", "heads"])
 def test_a_batch_inside_is_stored_outermost(kind: str, cpu: str, builds: Path) -> None:
     content = inside(kind)
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
+    program: Any = dlc.build(content, f"c{{cpu={cpu} flags=-O0}}", cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
     assert program.arena_bytes_at(batch=2) < 1 << 20
 
@@ -195,7 +197,7 @@ def test_a_value_with_two_dimensions_of_any_size_needs_a_limit(builds: Path) -> 
     (found,) = refused(content, cache_dir=builds).diagnostics
     assert found.code == "unbound-dimension" and "batch: a value f32[" in found.message
     assert found.help == "give sizes, or ranges such as 1..8, for example --dim batch=1"
-    program: Any = dlc.build(content, dims={"batch": "1..8"}, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims={"batch": "1..8"}, cache_dir=builds)
     assert program(a=np.ones((5, 6), np.float32))["y"].shape == (5, 5)
 
 
@@ -228,7 +230,7 @@ def with_workspace(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["places", "normalised", "many", "gathered"])
 def test_kernels_work_in_memory_for_the_rows_of_a_call(kind: str, cpu: str, builds: Path) -> None:
     content = with_workspace(kind)
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", cache_dir=builds)
+    program: Any = dlc.build(content, f"c{{cpu={cpu} flags=-O0}}", cache_dir=builds)
     check(program, content, [{"batch": batch} for batch in SIZES])
     if program._library.manifest["memory"]["arena_bytes"]:
         needs = [program.arena_bytes_at(batch=batch) for batch in SIZES]
@@ -253,19 +255,22 @@ def test_a_model_that_cannot_be_read_for_any_size_is_refused_as_before(builds: P
     content = model(nodes, {"a": ["batch", 6]}, ["y"], {"to": np.array([1, -1]), "w": weights(12, 2)})
     (found,) = refused(content, cache_dir=builds).diagnostics[:1]
     assert found.code == "unbound-dimension" and "1 dimension of the inputs has no size" in found.message
-    program: Any = dlc.build(content, dims={"batch": 2}, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims={"batch": 2}, cache_dir=builds)
     assert program(a=np.ones((2, 6), np.float32))["y"].shape == (1, 2)
 
 
 def test_the_program_says_which_size_is_wrong(builds: Path) -> None:
-    program: Any = dlc.build(images(), cache_dir=builds)
+    program: Any = dlc.build(images(), QUICK, cache_dir=builds)
     with pytest.raises(DlcError, match='dimension 0 of input "x" is 0: batch is 1 or more'):
         program(x=np.ones((0, 3, 8, 8), np.float32))
 
 
 def dlc_run(*line: str, cwd: Path, cache: str = "off") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dlc", *line, "--cache", cache, "--cache-dir", "cache"]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    """A command line in this process: starting another one takes longer than most of them."""
+    out, errors = io.StringIO(), io.StringIO()
+    with chdir(cwd), redirect_stdout(out), redirect_stderr(errors):
+        code = run([*line, "--cache", cache, "--cache-dir", "cache"])
+    return subprocess.CompletedProcess(line, code, out.getvalue(), errors.getvalue())
 
 
 def test_what_evaluates_graphs_says_what_it_needs(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from onnx import TensorProto
 from sized_models import feeds, model, n, weights
 
@@ -184,7 +184,7 @@ def sizes(dims: Mapping[str, str]) -> list[dict[str, int]]:
 def test_an_operator_at_several_sizes(name: str, builds: Path) -> None:
     make, dims = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for at in sizes(dims):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import reference, runtime
+from building import QUICK, reference, runtime
 from onnx import helper
 
 import dlc
@@ -73,7 +73,7 @@ SLICES = [
 def test_a_slice_is_as_large_as_its_bounds_say(builds: Path) -> None:
     names = ["starts", "ends", "axes", "steps"]
     content = model("Slice", {"x": X, **dict(zip(names, SLICES[0], strict=True))}, [None, None, None])
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for values in SLICES:
         agrees(content, program, {"x": X, **dict(zip(names, values, strict=True))})
 
@@ -92,7 +92,7 @@ def test_what_follows_a_slice_has_its_size(builds: Path) -> None:
     loaded = onnx.load_model_from_string(content)
     del loaded.graph.node[0].input[4:]
     content = loaded.SerializeToString()
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for start, end in ((0, 5), (1, 3), (-2, 9), (4, 2)):
         agrees(content, program, {"x": X, "starts": ints(start), "ends": ints(end)})
 
@@ -100,7 +100,7 @@ def test_what_follows_a_slice_has_its_size(builds: Path) -> None:
 def test_a_declared_size_is_relied_on_and_checked(tmp_path: Path, builds: Path) -> None:
     given = {"x": X, "starts": ints(1), "ends": ints(3)}
     content = model("Slice", given, [2, 5, 4], {"axes": ints(0)})
-    program: Any = dlc.build(content, cache_dir=builds, output=tmp_path / "p")
+    program: Any = dlc.build(content, QUICK, cache_dir=builds, output=tmp_path / "p")
     assert program.outputs[0].shape == (2, 5, 4)
     for start, end in ((0, 2), (-2, 9), (4, -0 + 6), (2, -2)):
         agrees(content, program, {"x": X, "starts": ints(start), "ends": ints(end)})
@@ -117,7 +117,7 @@ PADS = [ints(1, 0, 2, 0, 2, 0), ints(0, 1, 1, 1, 1, 1), ints(2, -1, 3, -1, 3, -1
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_padding_may_be_anything_of_the_declared_sum(mode: str, builds: Path) -> None:
     content = model("Pad", {"x": X, "pads": PADS[0]}, [7, 7, 6], mode=mode)
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for pads in PADS:
         if mode == "constant" or (pads >= 0).all():  # onnxruntime repeats what negative figures leave
             agrees(content, program, {"x": X, "pads": pads})
@@ -131,7 +131,7 @@ def test_padding_may_be_anything_of_the_declared_sum(mode: str, builds: Path) ->
 def test_the_value_and_the_axes_of_padding_may_be_inputs(builds: Path) -> None:
     given = {"x": X, "pads": ints(0, 2, 1, 0), "value": np.asarray(2.5, np.float32), "axes": ints(2, 0)}
     content = model("Pad", given, [8, 5, 5])
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for pads, value, axes in (((0, 2, 1, 0), 2.5, (2, 0)), ((1, 1, 1, 0), -1.0, (-3, -1))):
         agrees(content, program, {"x": X, "pads": ints(*pads), "value": np.float32(value), "axes": ints(*axes)})
     with pytest.raises(DlcError, match="possible are"):
@@ -144,7 +144,7 @@ def test_a_range_of_the_declared_length(dtype: str, builds: Path) -> None:
         return {n: np.asarray(v, dtype) for n, v in zip(("start", "limit", "step"), values, strict=True)}
 
     content = model("Range", numbers(0, 4, 1), [4], opset=11)
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for values in (
         ((0, 4, 1), (10, -1, -3), (-7, 0, 2), (5, 6, 1 / 4)) if "float" in dtype else ((0, 4, 1), (9, -2, -3))
     ):
@@ -192,7 +192,7 @@ def test_a_loop_runs_as_often_as_its_rows_are_declared(builds: Path) -> None:
     graph = helper.make_graph([node], "g", inputs, outputs)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     content = made.SerializeToString()
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     x = np.asarray([1, 2, -3], np.float32)
     agrees(content, program, {"m": np.int64(4), "b": np.bool_(True), "x": x})
     for m, b, found in ((5, True, 5), (0, True, 0), (-3, True, 0), (4, False, 0)):
@@ -217,7 +217,7 @@ CURVES: list[dict[str, Any]] = [
 def test_scales_may_be_any_that_lead_to_the_declared_sizes(attributes: dict[str, Any], builds: Path) -> None:
     given = {"x": IMAGE, "roi": None, "scales": np.asarray([1, 1, 0.7, 1.5], np.float32)}
     content = model("Resize", given, [1, 2, 4, 7], opset=18, **attributes)
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for scales in ((1, 1, 0.7, 1.5), (1.1, 1, 0.8, 1.41), (1, 1.3, 0.67, 1.59)):
         # onnxruntime takes fewer scales, and aligns corners of the rounded sizes.
         agrees(content, program, {"x": IMAGE, "scales": np.asarray(scales, np.float32)}, reference)
@@ -232,7 +232,7 @@ def test_a_region_of_interest_may_be_an_input(builds: Path) -> None:
     crop: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
     crop["axes"] = [2, 3]
     content = model("Resize", given, [1, 2, 4, 3], constants, opset=18, mode="linear", **crop)
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     for roi in ((0.1, 0.2, 0.8, 0.9), (-0.3, 0, 1.2, 1), (1, 1, 0, 0), (0.5, -2, 0.5, 9)):
         agrees(content, program, {"x": IMAGE, "roi": np.asarray(roi, np.float32)})
 
@@ -244,7 +244,7 @@ def test_sizes_with_a_policy(policy: str, shape: list[int], builds: Path) -> Non
     loaded = onnx.load_model_from_string(content)
     loaded.graph.node[0].input[:] = ["x", "", "", "sizes"]
     content = loaded.SerializeToString()
-    program: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, cache_dir=builds)
     agrees(content, program, {"x": IMAGE, "sizes": ints(7, 8)})
     with pytest.raises(DlcError, match="y_dim2_size"):
         program(x=IMAGE, sizes=ints(3, 3))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from building import runtime
+from building import QUICK, runtime
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import (
     attention,
@@ -55,7 +55,7 @@ CASES: Mapping[str, tuple[Callable[[], bytes], dict[str, str], Sequence[Sequence
 
 
 def test_transforms_of_every_length(builds: Path) -> None:
-    program: Any = dlc.build(transforms(), dims={"rows": "1..3", "length": "1..20"}, cache_dir=builds)
+    program: Any = dlc.build(transforms(), QUICK, dims={"rows": "1..3", "length": "1..20"}, cache_dir=builds)
     for length in range(1, 21):
         x = np.random.default_rng(length).standard_normal((2, length, 1)).astype(np.float32)
         found = {name: np.asarray(y) for name, y in program(x=x).items()}
@@ -69,7 +69,7 @@ def test_transforms_of_every_length(builds: Path) -> None:
 def test_one_program_for_every_size(name: str, builds: Path) -> None:
     make, dims, several = CASES[name]
     content = make()
-    program: Any = dlc.build(content, dims=dims, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=dims, cache_dir=builds)
     loaded = onnx.load_model_from_string(content)
     names = [o.name for o in loaded.graph.output]
     for sizes in several:
@@ -85,12 +85,12 @@ def pair(builds: Path) -> Any:
     """Two inputs that share a dimension."""
     content = model([n("Mul", ["a", "b"], ["y"])], {"a": ["k", "m"], "b": [1, "m"]}, ["y"], {})
     dims = {"k": "1..4", "m": "2..8/2"}
-    return dlc.build(content, dims=dims, cache_dir=builds)
+    return dlc.build(content, QUICK, dims=dims, cache_dir=builds)
 
 
 def test_inputs_that_nothing_reads_have_any_size(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3], "b": ["m", "k"], "c": ["m"]}, ["y"], {})
-    program = dlc.build(content, dims={"k": "1..4", "m": "2..5"}, cache_dir=builds)
+    program = dlc.build(content, QUICK, dims={"k": "1..4", "m": "2..5"}, cache_dir=builds)
     for k, m in ((1, 2), (4, 5)):
         assert program(a=ones(k, 3), b=ones(m, k), c=ones(m))["y"].shape == (k, 3)
     assert 'dimension 0 of input "b" is 6: m is 2..5' in refused(program, a=ones(1, 3), b=ones(6, 1), c=ones(6))
@@ -129,7 +129,7 @@ def test_a_buffer_for_an_output_has_the_shape_of_the_call(pair: Any) -> None:
 
 def test_a_range_of_one_size_is_a_number(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"])], {"a": ["k", 3]}, ["y"], {})
-    program = dlc.build(content, dims={"k": "4..4"}, cache_dir=builds)
+    program = dlc.build(content, QUICK, dims={"k": "4..4"}, cache_dir=builds)
     assert [p.type.shape for p in program.signature.inputs] == [(4, 3)]
 
 
@@ -156,13 +156,13 @@ def test_dimensions_of_different_names_are_not_known_to_be_equal() -> None:
 
 def test_names_of_dimensions_may_be_anything(builds: Path) -> None:
     content = model([n("Add", ["batch", "b"], ["y"])], {"batch": ["batch", "1+ü"], "b": ["batch", 1]}, ["y"], {})
-    program: Any = dlc.build(content, dims={"batch": "1..3", "1+ü": "1..5"}, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims={"batch": "1..3", "1+ü": "1..5"}, cache_dir=builds)
     assert program({"batch": ones(2, 4), "b": ones(2, 1)})["y"].shape == (2, 4)
 
 
 def test_dimensions_without_a_name_are_ranges_of_an_input(builds: Path) -> None:
     content = model([n("Neg", ["a"], ["y"])], {"a": ["", 3]}, ["y"], {})
-    program: Any = dlc.build(content, "c", settings=["onnx.input=a:1..4x3"], cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, settings=["onnx.input=a:1..4x3"], cache_dir=builds)
     assert [p.name for p in program.signature.inputs] == ["a", "a_0"]
     assert program(a=ones(2, 3))["y"].shape == (2, 3)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from building import QUICK
 from sanitized import SANITIZERS, run_sanitized
 from sized_models import attention, feeds, model, n, pyramid
 from test_no_limit import check, dlc_run, images, with_workspace
@@ -53,20 +54,20 @@ CASES: Mapping[str, tuple[bytes, Mapping[str, str], Mapping[str, tuple[int, ...]
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_onnxruntime(name: str, cpu: str, builds: Path) -> None:
     content, dims, special, sizes = CASES[name]
-    program: Any = dlc.build(content, f"c{{cpu={cpu}}}", dims=dims, specialise=special, cache_dir=builds)
+    program: Any = dlc.build(content, f"c{{cpu={cpu} flags=-O0}}", dims=dims, specialise=special, cache_dir=builds)
     check(program, content, sizes)
 
 
 def test_a_fast_path_is_the_program_of_its_size(builds: Path) -> None:
     """It has the plan of that program, and its kernels are those of that program; weights are there once."""
     content = images()
-    program: Any = dlc.build(content, specialise={"batch": (1, 8)}, cache_dir=builds)
-    general: Any = dlc.build(content, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, specialise={"batch": (1, 8)}, cache_dir=builds)
+    general: Any = dlc.build(content, QUICK, cache_dir=builds)
     manifest = program._library.manifest
     functions = {k["function"] for k in manifest["kernels"]}
     assert manifest["memory"]["fast_paths"] == "batch=1; batch=8"
     for batch in (1, 8):
-        fixed: Any = dlc.build(content, dims={"batch": batch}, cache_dir=builds)
+        fixed: Any = dlc.build(content, QUICK, dims={"batch": batch}, cache_dir=builds)
         assert program.arena_bytes_at(batch=batch) == fixed.arena_bytes < general.arena_bytes_at(batch=batch)
         assert {k["function"] for k in fixed._library.manifest["kernels"]} <= functions
         given = feeds(content, {"batch": batch})
@@ -151,7 +152,9 @@ def test_the_command_line_builds_says_and_remembers(tmp_path: Path) -> None:
 
 
 def test_every_combination_has_a_fast_path(builds: Path) -> None:
-    program: Any = dlc.build(attention(), dims=RANGES, specialise={"batch": (1, 2), "seq": (3, 4)}, cache_dir=builds)
+    program: Any = dlc.build(
+        attention(), QUICK, dims=RANGES, specialise={"batch": (1, 2), "seq": (3, 4)}, cache_dir=builds
+    )
     paths = "batch=1,seq=3; batch=1,seq=4; batch=2,seq=3; batch=2,seq=4"
     assert program._library.manifest["memory"]["fast_paths"] == paths
 
@@ -160,5 +163,5 @@ def test_sizes_in_steps(builds: Path) -> None:
     content, dims = pyramid(), {"h": "8..24/8", "w": "8..24/8"}
     with pytest.raises(DlcError, match=r"h=12 is not one of its sizes, 8\.\.24 in steps of 8"):
         dlc.build(content, dims=dims, specialise={"h": (12,)}, cache_dir=builds)
-    program: Any = dlc.build(content, dims=dims, specialise={"h": (16,)}, cache_dir=builds)
+    program: Any = dlc.build(content, QUICK, dims=dims, specialise={"h": (16,)}, cache_dir=builds)
     check(program, content, [{"h": 16, "w": 8}, {"h": 16, "w": 24}, {"h": 8, "w": 16}])

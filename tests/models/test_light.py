@@ -102,10 +102,9 @@ def model_text(dump: str) -> int:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("large", ["bvlc_alexnet", "zfnet512"])
-def test_with_random_weights_the_output_is_that_of_onnxruntime(large: str, bench: Bench, place: Path) -> None:
-    """Those whose weights are not random in test_machines.py; the third, of 548 MB, has no layer of another kind."""
-    built = bench.compile(light(large, seed=1), place)
+def test_with_random_weights_the_output_is_that_of_onnxruntime(bench: Bench, place: Path) -> None:
+    """One of those whose weights are not random in test_machines.py, which have no layers of other kinds."""
+    built = bench.compile(light("bvlc_alexnet", seed=1), place)
     feeds = random_inputs(built.program)
     assert_close(built(feeds), reference(built.source, feeds))
 

@@ -14,7 +14,7 @@ scalar operand is repeated), `Fold` combines the lanes into a scalar.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -36,6 +36,13 @@ class Local(Expr):
     name: str
     dtype: DType
     lanes: int = 1
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.dtype, self.lanes)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True)
@@ -260,21 +267,15 @@ def wrap(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def parts(e: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, those of vectors included."""
-    match e:
-        case Apply(_, args):
-            return args
-        case Load(_, index):
-            return index
-        case Lanes(first, _, _):
-            return (first,)
-        case Fold(_, vector):
-            return (vector,)
-        case Words(first):
-            return (first,)
-        case Dots(a, b) | Shuffle(a, b):
-            return a, b
-        case _:
-            return ()
+    if isinstance(e, Apply):
+        return e.args
+    if isinstance(e, Load):
+        return e.index
+    if isinstance(e, Lanes | Words):
+        return (e.first,)
+    if isinstance(e, Fold):
+        return (e.vector,)
+    return (e.a, e.b) if isinstance(e, Dots | Shuffle) else ()
 
 
 def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | None]) -> DType | None:
@@ -346,7 +347,7 @@ def subexpressions(exprs: Iterable[Expr]) -> Iterator[Expr]:
         if id(e) not in seen:
             seen.add(id(e))
             yield e
-            stack.extend(reversed(parts(e)))
+            stack += parts(e)[::-1]
 
 
 def reads(body: tuple[Stmt, ...]) -> set[str]:

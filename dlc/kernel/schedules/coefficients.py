@@ -41,8 +41,9 @@ def matrix_of(e: Expr, row: Axis, column: Axis) -> Matrix | None:
     rows: list[tuple[Fraction, ...]] = []
     for i in range(row.extent):
         line: list[Fraction] = []
+        of_row = substitute(e, {row: Const(i)})
         for k in range(column.extent):
-            match simplify(substitute(e, {row: Const(i), column: Const(k)})):
+            match simplify(substitute(of_row, {column: Const(k)})):
                 case Const(float() as value):
                     line.append(Fraction(value))
                 case _:

@@ -10,48 +10,28 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import For, Let, LoopProgram, Stmt, axes_of, walk_stmts
+from dlc.kernel.loops.program import For, LoopProgram, Stmt, axes_of, walk_stmts
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules.beside_rows import beside_rows
 from dlc.kernel.schedules.blocks import Blocks
 from dlc.kernel.schedules.buffers import buffer, within
 from dlc.kernel.schedules.candidate import Candidate, attempt, best, choices_of, tried
 from dlc.kernel.schedules.choice import Applied, Choice, Place
-from dlc.kernel.schedules.columns_innermost import columns_innermost
-from dlc.kernel.schedules.converted_factors import converted_factors
-from dlc.kernel.schedules.empty import without_empty
-from dlc.kernel.schedules.extents import limited
 from dlc.kernel.schedules.families import FAMILIES
+from dlc.kernel.schedules.form import Form, form_of
 from dlc.kernel.schedules.groups import Group, ordered, partition
-from dlc.kernel.schedules.held_values import with_held_values
-from dlc.kernel.schedules.invariant import without_invariant_axes
 from dlc.kernel.schedules.machine import Machine
-from dlc.kernel.schedules.needed import only_needed
-from dlc.kernel.schedules.outer_factors import with_outer_factors_first
 from dlc.kernel.schedules.parallel import shared
 from dlc.kernel.schedules.past import stored_past
 from dlc.kernel.schedules.plain import Heap
-from dlc.kernel.schedules.polyphase import split_phases
-from dlc.kernel.schedules.powers import roots_for_powers
-from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.ranking import Ranking, rankings
-from dlc.kernel.schedules.reciprocals import with_reciprocals
-from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
-from dlc.kernel.schedules.shared_values import with_shared_values
-from dlc.kernel.schedules.split import split_blocks
 from dlc.kernel.schedules.stages import stages_of
 from dlc.kernel.schedules.start import needs_fill
-from dlc.kernel.schedules.terms_together import terms_together
 from dlc.kernel.schedules.transform_loops import Transforms
 from dlc.kernel.schedules.transformed import Transformed, transform_of, transformed_groups
 from dlc.kernel.schedules.unfit import Unfit
-from dlc.kernel.schedules.vanishing import without_vanishing
-from dlc.kernel.schedules.widen import widened
 from dlc.kernel.schedules.winograd import Winograd
-from dlc.kernel.simplify import simplify_nest
-from dlc.kernel.take_apart import take_apart
 
 ALL_FAMILIES: tuple[type[Choice], ...] = (*FAMILIES, Heap, Transforms, Winograd, Blocks)
 """These, and those of a nest that ranks elements, of nests that transform tiles and of nests that share rows."""
@@ -106,7 +86,8 @@ def scheduled(
     Raises:
         Unfit: a choice that is given does not apply, or there is not one for each group of nests.
     """
-    prepared = _prepare(kernel, machine, stages=_by_blocks(choices))
+    form = form_of(kernel, machine)
+    prepared = _prepared(form, choices)
     count = len(prepared.places)
     if not choices:
         found = [_best(place, families) for place in prepared.places]
@@ -116,7 +97,7 @@ def scheduled(
         raise Unfit(f"the kernel has {count} groups of nests, and the schedule has {len(choices)} parts")
     chosen = [applied for applied, _ in found]
     one = Scheduled(prepared.program(chosen), tuple(x.choice for x in chosen), tuple(c for _, c in found))
-    together = None if choices else scheduled_by_blocks(kernel, machine)
+    together = None if choices else _together(form)
     if together is None:
         return one
     best, other = (one, together) if one.cycles <= together.cycles else (together, one)
@@ -125,8 +106,12 @@ def scheduled(
 
 def scheduled_by_blocks(kernel: Kernel, machine: Machine) -> Scheduled | None:
     """The loops of a kernel whose nests share rows, by blocks of them; None where they do not, or do not apply."""
-    prepared = _prepare(kernel, machine, stages=True)
-    if len(prepared.places) != 1 or prepared.places[0].stages is None:
+    return _together(form_of(kernel, machine))
+
+
+def _together(form: Form) -> Scheduled | None:
+    prepared = _in_stages(form)
+    if prepared is None:
         return None
     (place,) = prepared.places
     found = list(tried(place, (Blocks,)))
@@ -159,7 +144,7 @@ def _marked(found: Applied, wanted: Choice, place: Place) -> Applied:
 
 def check_transformed(kernel: Kernel, machine: Machine) -> None:
     """Raise Unfit with the reason if a kernel does not transform tiles, or there is no schedule for them as a whole."""
-    found = [p for p in _prepare(kernel, machine, whole_tiles=True).places if p.transformed is not None]
+    found = [p for p in _in_groups(form_of(kernel, machine), whole_tiles=True).places if p.transformed is not None]
     if not found:
         raise Unfit("its tiles are not found in the kernel")
     for place in found:
@@ -180,7 +165,7 @@ def _chosen(found: Sequence[tuple[Candidate, Applied | None]], place: Place) -> 
 
 def groups_of(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> tuple[Place, ...]:
     """The groups of nests of a kernel, each of which a schedule, such as the one that is given, has a choice for."""
-    return _prepare(kernel, machine, stages=_by_blocks(choices)).places
+    return _prepared(form_of(kernel, machine), choices).places
 
 
 def candidates_of(place: Place, families: Sequence[type[Choice]] = ()) -> Iterator[Candidate]:
@@ -219,27 +204,21 @@ def _families(place: Place) -> tuple[type[Choice], ...]:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A kernel in the form that schedules are applied to.
+    """A kernel in groups that become loops.
 
     Attributes:
-        whole: The kernel with the parameters and results of its program.
-        kernel: An equal one, of the nests that become loops.
-        sizes: What computes the sizes of a call first.
+        form: The kernel.
         start: What sets elements to their start first.
         places: Its groups, in order.
-        machine: What it runs on.
     """
 
-    whole: Kernel
-    kernel: Kernel
-    sizes: Sequence[Let]
+    form: Form
     start: tuple[Stmt, ...]
     places: tuple[Place, ...]
-    machine: Machine
 
     def program(self, groups: Sequence[Applied]) -> LoopProgram:
         """The loops of all groups, in order."""
-        kernel = self.kernel
+        kernel, sizes = self.form.kernel, self.form.sizes
         scopes = [p.scope for p in self.places if p.scope is not None]
         narrow = {name: s.tensors[name].type for s in scopes for name in s.narrow}
         inside = {name for s in scopes for name in s.scalars}
@@ -247,36 +226,36 @@ class _Prepared:
         inside |= {name for x in whole for name in x.inside}
         buffers = [buffer(p.name, narrow.get(p.name, p.type)) for p in kernel.locals if p.name not in inside]
         body = (*self.start, *(s for g in groups for s in g.body))
-        if self.sizes:
+        if sizes:
             used = {a.name for a in axes_of(body)}
-            body = (*(s for s in self.sizes if s.local.name in used), *body)
+            body = (*(s for s in sizes if s.local.name in used), *body)
         all_buffers = (*buffers, *(b for g in groups for b in g.buffers))
         # What iterations have to themselves: on the stack of each thread, or as often as there are threads.
         own = {name for s in walk_stmts(body) if isinstance(s, For) for name in s.own}
-        copies = self.machine.threads
-        placed = within(all_buffers, self.machine.stack)
+        machine, whole_kernel = self.form.machine, self.form.whole
+        copies = machine.threads
+        placed = within(all_buffers, machine.stack)
         placed = tuple(replace(b, copies=copies) if b.name in own and not b.stack else b for b in placed)
-        return LoopProgram(self.whole.params, self.whole.results, placed, body, self.machine.vector_bytes > 0)
+        return LoopProgram(whole_kernel.params, whole_kernel.results, placed, body, machine.vector_bytes > 0)
 
 
-def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False, stages: bool = False) -> _Prepared:
-    kernel = widened(without_empty(kernel))
-    kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
-    kernel = terms_together(without_repeated(kernel), machine)
-    kernel = with_held_values(only_needed(without_vanishing(kernel, machine)))
-    kernel = with_shared_values(kernel)
-    whole = kernel
-    kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
-    kernel = beside_rows(with_outer_factors_first(kernel, machine), machine)
-    kernel, converted = converted_factors(kernel, machine)
-    kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
-    kernel, alone = columns_innermost(kernel, machine)
-    kernel, sizes = limited(kernel)
-    if stages and (found := stages_of(kernel)) is not None:
-        filled = frozenset(p.name for p in kernel.results if needs_fill(kernel, p.name))
-        place = Place(found.group, kernel, machine, filled, 0, stages=found)
-        return _Prepared(whole, kernel, sizes, (), (place,), machine)
-    pieces = _pieces(kernel, alone, converted, machine.vector_bytes > 0)
+def _prepared(form: Form, choices: Sequence[Choice]) -> _Prepared:
+    """The groups that a schedule has a choice for each, or that there are where () leaves it open."""
+    return (_in_stages(form) if _by_blocks(choices) else None) or _in_groups(form)
+
+
+def _in_stages(form: Form) -> _Prepared | None:
+    """All nests of a kernel as one group; None where they share no rows."""
+    kernel = form.kernel
+    if (found := stages_of(kernel)) is None:
+        return None
+    filled = frozenset(p.name for p in kernel.results if needs_fill(kernel, p.name))
+    return _Prepared(form, (), (Place(found.group, kernel, form.machine, filled, 0, stages=found),))
+
+
+def _in_groups(form: Form, whole_tiles: bool = False) -> _Prepared:
+    kernel, whole, machine = form.kernel, form.whole, form.machine
+    pieces = _pieces(kernel, form.alone, form.converted, machine.vector_bytes > 0)
     if not whole_tiles:
         pieces = [piece for p in pieces for piece in _split(p, kernel, machine)]
     if machine.ordered:
@@ -300,7 +279,7 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False, stages
             place = Place(piece, kernel, machine, written, number, scope, transform=transform_of(piece, kernel))
             places.append(place if _applies(Transforms(), place) else replace(place, transform=None))
             written |= {n.out for n in piece.nests}
-    return _Prepared(whole, kernel, sizes, start, tuple(places), machine)
+    return _Prepared(form, start, tuple(places))
 
 
 def _split(piece: Piece, kernel: Kernel, machine: Machine) -> tuple[Piece, ...]:
