@@ -182,7 +182,8 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
 def _written(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     """All terms in one piece; each vector that several rows read is loaded once."""
     known: dict[Expr, Local] = {}
-    points = [dict(zip(t.reduced, map(Const, p), strict=True)) for p in product(*(range(a.extent) for a in t.reduced))]
+    spots = product(*(map(Const, range(a.extent)) for a in t.reduced))
+    points: list[dict[Expr, Expr]] = [dict(zip(t.reduced, spot, strict=True)) for spot in spots]
     return by_loads([x for u, at_k in enumerate(points) for x in _step(t, s, sums, at_k, u, known)])
 
 
