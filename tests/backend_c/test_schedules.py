@@ -63,6 +63,17 @@ def depthwise(h: int, c: int, stride: int) -> str:
 }}"""
 
 
+def plane_gradients(h: int, c: int, k: int) -> str:
+    """Of a depthwise convolution without padding, channels first: windows overlap along the rows and the lanes."""
+    o = h - k + 1
+    return f"""kernel(p0: f32[{c},{h},{h}], p1: f32[{c},{k},{k}], p2: f32[{c},{o},{o}])
+  -> (r0: f32[{c},{h},{h}], r1: f32[{c},{k},{k}]) {{
+ i0<{c} i1<{h} i2<{h} i3<{k} i4<{k}: r0[i0,i1,i2] += p1[i0,i3,i4]*p2[i0,i1-i3,i2-i4]
+   if i1-i3 >= 0 and i1-i3 < {o} and i2-i4 >= 0 and i2-i4 < {o}
+ i0<{c} i1<{k} i2<{k} i3<{o} i4<{o}: r1[i0,i1,i2] += p0[i0,i1+i3,i2+i4]*p2[i0,i3,i4]
+}}"""
+
+
 def planes(h: int, c: int, k: int) -> str:
     """Maximum over windows, channels first: the window slides along the lanes."""
     return f"""kernel(p0: f32[{c},{h},{h}]) -> (r0: f32[{c},{h},{h}]) {{
@@ -262,6 +273,7 @@ KERNELS = (
     *(pooling(h, c, k, s) for h, c, k, s in ((8, 32, 3, 1), (9, 19, 5, 2), (7, 16, 3, 2))),
     *(filtered(h, c, k, s) for h, c, k, s in ((8, 32, 3, 1), (9, 19, 5, 1), (7, 16, 3, 2))),
     *(planes(h, c, k) for h, c, k in ((33, 17, 3), (40, 2, 2), (9, 3, 3))),
+    *(plane_gradients(h, c, k) for h, c, k in ((34, 3, 3), (41, 2, 2))),
     *(halved(h, c, mean) for h, c in ((50, 3), (9, 2)) for mean in (False, True)),
     *(across(r, c) for r, c in ((70, 37), (16, 16))),
     *(row_gradient(r, c) for r, c in ((5, 70), (3, 7))),
@@ -419,3 +431,10 @@ def test_vectors_wider_than_the_processor_s(cc: str, tmp_path: Path) -> None:
         args = samples(kernel)
         for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
             assert close(got, want), compiled.functions[n].text
+
+
+def test_a_vector_across_lines_is_loaded_once_for_several_sums() -> None:
+    """gcc loads what it multiplies from memory wherever an instruction can, although it is in a variable."""
+    text = c_function(parse_kernel(plane_gradients(34, 3, 3)), "f", X86_64_V3).text
+    assert text.count("dlc_kept_f32x8(") > 20
+    assert "dlc_kept_f32x8(" not in c_function(parse_kernel(matmul(64, 64, 64, False)), "f", X86_64_V3).text

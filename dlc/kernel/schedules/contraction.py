@@ -33,6 +33,7 @@ from dlc.kernel.schedules.reductions import check_reduction
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.tile import Tile
 from dlc.kernel.schedules.unfit import Unfit, require
+from dlc.kernel.schedules.window_rows import ROWS, overlap
 from dlc.kernel.simplify import simplify
 from dlc.spec import option
 
@@ -101,7 +102,8 @@ class Tiles(Choice):
 
     def _tiled(self, place: Place, plan: LoopPlan, vectors: int) -> Applied:
         machine = place.machine
-        rows = self.rows or row_limit(vectors, machine.registers)
+        tallest = row_limit(vectors, machine.registers)
+        rows = self.rows or (min(ROWS, tallest) if overlap(plan.tile) else tallest)
         if rows * vectors > machine.registers:
             raise Unfit(f"{rows} rows of {vectors} vectors are more than {machine.registers} registers hold")
         plan = replace(plan, vectors=vectors, tall=rows)

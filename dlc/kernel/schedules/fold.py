@@ -30,6 +30,7 @@ from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.levels import LONG, levels
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scope import merge_run
+from dlc.kernel.schedules.window_rows import by_loads, loaded_once
 from dlc.kernel.simplify import conjuncts, is_index, simplify
 from dlc.kernel.work import applied
 
@@ -37,6 +38,8 @@ PARTIAL = 4
 """Variables of partial results: as many sums run at the same time."""
 DEAR = 4.0
 """Cycles of a function that vectors are made for, although loads take longer then."""
+LINES = 4
+"""Lines of overlapping windows at a time: with more, little more of what is loaded is shared."""
 STAGE = "stage"
 CHUNK = 64
 """Elements evaluated at a time: a few vectors of the widest kind, few enough to stay in the nearest cache."""
@@ -128,6 +131,23 @@ def folded_together(
     return None
 
 
+def folded_windows(
+    nests: Sequence[Nest],
+    reduced: tuple[Axis, ...],
+    sums: Sequence[Local],
+    machine: Machine,
+    dtypes: Mapping[str, DType],
+) -> tuple[Stmt, ...] | None:
+    """The same for nests that read overlapping windows: some of their lines at a time, each vector loaded once."""
+    found = [list(_contiguous(n, reduced, s, machine, dtypes)) for n, s in zip(nests, sums, strict=True)]
+    for several in zip(*found, strict=False):
+        rows = [replace(r, partial=1) for r in several]
+        alike = len({(r.axis, r.outer) for r in rows}) == 1 and rows[0].outer
+        if alike and all(r.nest.where is None and _has_vectors(r) for r in rows):
+            return _in_levels(rows, _by_lines)
+    return None
+
+
 def _contiguous(
     nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machine, dtypes: Mapping[str, DType]
 ) -> Iterator[Row]:
@@ -188,20 +208,19 @@ def _in_levels(rows: Sequence[Row], loops: Callable[[Sequence[Row]], tuple[Stmt,
     unit = math.lcm(wide, row.chunk)
     cut = levels((*row.outer, row.axis), LONG * wide, unit) if row.fn == "add" else None
     if cut is None:
-        return _with_partials(rows, loops(rows))
+        return _with_partials(rows, loops)
     out: list[Stmt] = []
     for piece in cut.pieces:
         *outer, axis = piece.inner
         parts = [replace(r, nest=_moved(r.nest, {cut.axis: piece.value}), axis=axis, outer=tuple(outer)) for r in rows]
-        out += wrap(piece.blocks, _with_partials(parts, loops(parts)))
+        out += wrap(piece.blocks, _with_partials(parts, loops))
     return wrap(cut.outer, tuple(out))
 
 
-def _with_partials(rows: Sequence[Row], inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _with_partials(rows: Sequence[Row], loops: Callable[[Sequence[Row]], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+    inner = loops(rows)
     sums = [_partials(r, len(rows)) for r in rows]
     start = tuple(Let(p, Const(identity(rows[0].fn, p.dtype))) for parts in sums for p in parts)
-    for axis in reversed(rows[0].outer):
-        inner = (loop(axis, *inner),)
     end: list[Stmt] = []
     for row, parts in zip(rows, sums, strict=True):
         total: Expr = parts[0]
@@ -226,7 +245,35 @@ def _by_vectors(rows: Sequence[Row]) -> tuple[Stmt, ...]:
     if rest != main:
         one = tuple(_add(r, parts[0], r.vector(r.axis)) for r, parts in zip(rows, sums, strict=True))
         body.append(For(row.axis, main, rest, one, row.lanes))
-    return (*body, *_tail(rows, rest))
+    return wrap(row.outer, (*body, *_tail(rows, rest)))
+
+
+def _by_lines(rows: Sequence[Row]) -> tuple[Stmt, ...]:
+    """Vectors of several values of the innermost axis around, as long as there are so many."""
+    row = rows[0]
+    if not row.outer:
+        return _by_vectors(rows)
+    *around, line = row.outer
+    main = _multiple(row.axis, row.lanes)
+
+    def lines(count: int) -> tuple[Stmt, ...]:
+        names: dict[Expr, Local] = {}
+        moved = [[replace(r, nest=_moved(r.nest, {line: line + k})) for r in rows] for k in range(count)]
+        steps: list[Stmt] = []
+        for part in moved:
+            for r in part:
+                value = r.vector(r.axis)
+                assert value is not None, "the body had a vector form at another place"
+                steps += loaded_once(value, r.sum.dtype, names)
+                steps.append(_add(r, _partials(r, len(rows))[0], substitute(value, names)))
+        inner = For(row.axis, Const(0), main, by_loads(steps), row.lanes)
+        return (inner, *(s for part in moved for s in _tail(part, main)))
+
+    full = line.extent // LINES * LINES
+    out: list[Stmt] = [For(line, Const(0), Const(full), lines(LINES), LINES)] if full else []
+    if full < line.extent:
+        out.append(For(line, Const(full), Const(line.extent), lines(1)))
+    return wrap(tuple(around), tuple(out))
 
 
 def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
@@ -244,7 +291,7 @@ def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
         _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
         for k in range(row.chunk // row.lanes)
     )
-    return (For(row.axis, Const(0), main, (evaluate, *gather), row.chunk), *_tail(rows, main))
+    return wrap(row.outer, (For(row.axis, Const(0), main, (evaluate, *gather), row.chunk), *_tail(rows, main)))
 
 
 def _by_elements(rows: Sequence[Row]) -> tuple[Stmt, ...]:
@@ -255,7 +302,7 @@ def _by_elements(rows: Sequence[Row]) -> tuple[Stmt, ...]:
     for k, part in enumerate(parts):
         moved = _moved(row.nest, {row.axis: row.axis + k})
         steps += guarded((), moved.where, (_add(row, part, moved.body),))
-    return (For(row.axis, Const(0), main, tuple(steps), len(parts)), *_tail(rows, main))
+    return wrap(row.outer, (For(row.axis, Const(0), main, tuple(steps), len(parts)), *_tail(rows, main)))
 
 
 def _moved(nest: Nest, mapping: Mapping[Expr, Expr]) -> Nest:

@@ -142,10 +142,10 @@ def is_product(nest: Nest) -> bool:
 
 
 def reused(nest: Nest) -> tuple[bool, ...]:
-    """Of each factor of a sum of products, whether one value of it serves several elements of the result."""
+    """Of each factor of a sum of products, whether what is read for it serves several elements of the result."""
     if not (is_product(nest) and isinstance(nest.body, Apply) and nest.reduction_axes):
         return ()
-    return tuple(bool(set(nest.axes) - set(axes_in(factor))) for factor in nest.body.args)
+    return tuple(all(set(nest.axes) - set(axes_in(*x.index)) for x in loads(factor)) for factor in nest.body.args)
 
 
 def has_reuse(nest: Nest) -> bool:

@@ -176,10 +176,12 @@ def _rows(product: Nest, axes: Sequence[Axis], column: Axis) -> list[Axis]:
 
 
 def _is_row(product: Nest, axis: Axis, column: Axis) -> bool:
-    """Whether operands without the column move along an axis, or those with it, but not both."""
+    """Whether operands without the column move along an axis, or those with it, but not both: rows share the other."""
     match product.body:
         case Apply("mul", args) if sum(axis_inside(a, column) for a in args) == 1:
-            return sum(axis_inside(a, axis) for a in args) == 1
+            across = [x for a in args if axis_inside(a, column) for x in loads(a) if axis_inside(x, column)]
+            both = all(axis_inside(a, axis) for a in args)
+            return any(axis_inside(a, axis) for a in args) and not (both and all(axis_inside(x, axis) for x in across))
         case _:
             return _is_apart(product, axis, column)
 

@@ -149,7 +149,7 @@ def _product(
             a, copies, buffers = done.load, done.fill, [done.buffer]
         elif isinstance(b, Load) and nest.where is not None and is_bare(a) and inside(a, kernel.tensors):
             block = None
-            done = halo(b, kernel.tensors[b.param], nest.where, fixed, None, column, group.shared)
+            done = _copy_columns(nest, kernel, b, fixed, rows, column, group.shared, machine)
             if done is None:
                 raise Unfit("the guard says more than that the operands exist")
             b, copies, buffers = done.load, done.fill, [done.buffer]
@@ -195,6 +195,26 @@ def _copy_rows(
     axes = [x for x in nest.axes if x in axes_in(a) and x not in fixed]
     dtype = kernel.dtype_of(a)
     return None if dtype is None else evaluated(a, kernel.tensors, dtype, axes, block)
+
+
+def _copy_columns(
+    nest: Nest,
+    kernel: Kernel,
+    b: Load,
+    fixed: Sequence[Axis],
+    rows: Sequence[Axis],
+    column: Axis,
+    out: Sequence[Axis],
+    machine: Machine,
+) -> Packed | None:
+    """The copy of a guarded operand of the columns: where there are no rows, of all that overlapping windows read."""
+    inner = set(nest.reduction_axes)
+    windows = [x for x in fixed if not rows and any(x in axes_in(i) and inner & set(axes_in(i)) for i in b.index)]
+    for around in ([x for x in fixed if x not in windows], fixed):
+        done = halo(b, kernel.tensors[b.param], nest.where, around, None, column, out)
+        if done is None or not windows or done.buffer.type.nbytes <= machine.l2 // 2:
+            return done
+    return done
 
 
 def _block(

@@ -7,18 +7,21 @@ What all rows read is read once, and memory delivers several streams faster than
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from dlc.kernel.expr import Axis, Const, Expr, axes_in, loads
 from dlc.kernel.loops.program import Block, For, Let, Local, Stmt, Store, wrap
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.flat import at
-from dlc.kernel.schedules.fold import folded_together
+from dlc.kernel.schedules.fold import folded_together, folded_windows
 from dlc.kernel.schedules.scalar_loops import scalar_group
 from dlc.kernel.schedules.scope import Scope
 from dlc.kernel.schedules.unfit import Unfit, require
+from dlc.kernel.schedules.window_rows import window_axes
 from dlc.spec import option
 
 TOGETHER = 4
@@ -38,13 +41,16 @@ class Rows(Choice):
         scope = place.scope
         if scope is None or not scope.shared:
             raise Unfit("it has no rows")
-        count = self.rows or TOGETHER
         first, row = scope.nests[0], scope.shared[-1]
         shared = set(scope.shared)
         reduced = tuple(a for a in first.axes if a not in shared)
+        windows = window_axes(first, scope.shared, reduced)
+        several = math.prod(a.extent for a in windows)
+        windows = windows if self.rows in (0, several) else ()
+        count = self.rows or (several if windows else TOGETHER)
         conditions = (
             (count > 1, f"{count} rows are not several"),
-            (row.limit is None and row.extent >= count, f"there are {row.extent} rows"),
+            (bool(windows) or (row.limit is None and row.extent >= count), f"there are {row.extent} rows"),
             (first.reduce is not None and bool(reduced), "it adds nothing up"),
             (all(n.where is None for n in scope.nests), "it has a guard"),
             (first.out not in place.written, f"{first.out} has a value before"),
@@ -53,7 +59,14 @@ class Rows(Choice):
             (all(n.out in scope.scalars for n in scope.nests if n.out in scope.narrow), "a follower has a buffer"),
         )
         require(conditions)
-        body = _together(place, scope, reduced, count)
+        if windows:
+            points = product(*(map(Const, range(a.extent)) for a in windows))
+            body = _together(
+                place, scope, reduced, [dict(zip(windows, p, strict=True)) for p in points], folded_windows
+            )
+            around = scope.shared[: -len(windows)]
+            return Applied(replace(self, rows=count), wrap(around, body) if around else (Block(body),), ())
+        body = _together(place, scope, reduced, [{row: row + r} for r in range(count)], folded_together)
         read = sum(place.kernel.tensors[name].type.nbytes for name in _moving(first, row))
         if not self.rows and read < FAR * place.machine.l2:
             raise Unfit(f"its rows read {read} bytes, which a cache may hold")
@@ -70,16 +83,20 @@ def _moving(nest: Nest, row: Axis) -> frozenset[str]:
     return frozenset(x.param for x in loads(nest.body) if row in axes_in(*x.index))
 
 
-def _together(place: Place, scope: Scope, reduced: tuple[Axis, ...], count: int) -> tuple[Stmt, ...]:
-    """The sums of `count` rows, then what follows row by row."""
+def _together(
+    place: Place,
+    scope: Scope,
+    reduced: tuple[Axis, ...],
+    mappings: Sequence[dict[Expr, Expr]],
+    fold: Callable[..., tuple[Stmt, ...] | None],
+) -> tuple[Stmt, ...]:
+    """The sums of some rows, given by what shared axes are there, then what follows row by row."""
     first, *followers = scope.nests
-    row = scope.shared[-1]
     type = place.kernel.tensors[first.out].dtype
     total = scope.scalars.get(first.out, Local("a0", type))
-    sums = [replace(total, name=f"{total.name}{r}") for r in range(count)]
-    mappings: list[dict[Expr, Expr]] = [{row: row + r} for r in range(count)]
+    sums = [replace(total, name=f"{total.name}{r}") for r in range(len(mappings))]
     nests = [_moved(first, m) for m in mappings]
-    adding = folded_together(nests, reduced, sums, place.machine, place.kernel.dtypes)
+    adding = fold(nests, reduced, sums, place.machine, place.kernel.dtypes)
     if adding is None:
         raise Unfit("its sums are not along contiguous elements")
     start = Const(place.kernel.start_of(first.out))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from dlc.base.types import i32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
@@ -24,6 +25,7 @@ from dlc.kernel.schedules.levels import Levels, levels
 from dlc.kernel.schedules.prefetch import prefetches
 from dlc.kernel.schedules.tile import Parts, Spot, Tile, mapping_of
 from dlc.kernel.schedules.unfit import Unfit
+from dlc.kernel.schedules.window_rows import by_loads, overlap
 from dlc.kernel.simplify import simplify
 
 UNROLL = 4
@@ -156,6 +158,8 @@ def in_two_levels(
 
 def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     """Every term added to the sums, one after another."""
+    if s.rows > 1 and overlap(t):
+        return _written(t, s, sums)
     *outer, k = t.reduced
     if k.limit is not None:
         return _limited(t, s, sums)
@@ -175,6 +179,14 @@ def _running(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, .
     return out
 
 
+def _written(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
+    """All terms in one piece; each vector that several rows read is loaded once."""
+    known: dict[Expr, Local] = {}
+    spots = product(*(map(Const, range(a.extent)) for a in t.reduced))
+    points: list[dict[Expr, Expr]] = [dict(zip(t.reduced, spot, strict=True)) for spot in spots]
+    return by_loads([x for u, at_k in enumerate(points) for x in _step(t, s, sums, at_k, u, known)])
+
+
 def _limited(t: Tile, s: Spot, sums: Sequence[Sequence[Local]]) -> tuple[Stmt, ...]:
     """The same up to a limit that is known when the program runs."""
     *outer, k = t.reduced
@@ -188,12 +200,19 @@ def _unrolled(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], values: Sequenc
     return tuple(x for u, value in enumerate(values) for x in _step(t, s, sums, {k: value}, u))
 
 
-def _step(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], at_k: Mapping[Expr, Expr], u: int) -> tuple[Stmt, ...]:
-    """One value of the reduction for the whole tile; every element is loaded once."""
+def _step(
+    t: Tile,
+    s: Spot,
+    sums: Sequence[Sequence[Local]],
+    at_k: Mapping[Expr, Expr],
+    u: int,
+    loaded: dict[Expr, Local] | None = None,
+) -> tuple[Stmt, ...]:
+    """One value of the reduction for the whole tile; every element is loaded once, and not what is `loaded` already."""
     if t.words:
         return words_step(t, s, sums, at_k, u)
     lane = Axis("lane", t.lanes)
-    names: dict[Expr, Local] = {}
+    names: dict[Expr, Local] = {} if loaded is None else loaded
     known: Known = {}
     out: list[Stmt] = []
 

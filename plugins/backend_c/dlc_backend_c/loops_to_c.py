@@ -36,6 +36,7 @@ from dlc.kernel.schedules import in_program, sizes_first
 from dlc.kernel.simplify import is_index, simplify
 from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.indices import index
+from dlc_backend_c.kept_loads import kept
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, shuffle, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.past_caches import END, stores_past
@@ -60,6 +61,7 @@ class Writer:
     count: int = 0
     _types: dict[Expr, DType | None] = field(default_factory=dict[Expr, "DType | None"])
     _lanes: dict[Expr, int] = field(default_factory=dict[Expr, int])
+    _steps: dict[str, int] = field(default_factory=dict[str, int])
 
     def apart(self) -> Writer:
         """Another function that knows the same tensors; names of variables go on."""
@@ -92,8 +94,13 @@ class Writer:
 
     def stmts(self, body: Sequence[Stmt]) -> None:
         """Statements at the current depth."""
+        held = kept(body, self._steps)
         for s in body:
-            self.stmt(s)
+            if isinstance(s, Let) and s.local in held:
+                local, text = s.local, self.computed(s.value, s.local.dtype, s.local.lanes)
+                self.line(f"{variable(local)} {local.name} = dlc_kept_{variable(local)}({text});")
+            else:
+                self.stmt(s)
 
     def stmt(self, s: Stmt) -> None:
         """One statement."""
@@ -103,6 +110,7 @@ class Writer:
             case For(axis, start, stop, body, step):
                 name = axis.name
                 advance = f"++{name}" if step == 1 else f"{name} += {step}"
+                self._steps[name] = step
                 head = f"for (ptrdiff_t {name} = {index(start)}; {name} < {index(stop)}; {advance})"
                 self.block(rolled.mark(s) + head, body, first=[f"{masks.MACRO};"] * masks.keeps_branches(s))
             case If(condition, then, otherwise):

@@ -7,7 +7,17 @@ from functools import lru_cache
 
 from dlc.base.types import DTYPES, DType, f32, f64, i32
 from dlc.kernel.loops.program import Local
-from dlc_backend_c import in_order, instructions, masks, narrow, narrow_vectors, past_caches, rolled, to_bytes
+from dlc_backend_c import (
+    in_order,
+    instructions,
+    kept_loads,
+    masks,
+    narrow,
+    narrow_vectors,
+    past_caches,
+    rolled,
+    to_bytes,
+)
 from dlc_backend_c.helpers import needed, paragraphs
 from dlc_backend_c.lanes_to_c import vector
 from dlc_backend_c.sections import PUSH
@@ -305,7 +315,7 @@ def _vector(t: DType, size: int) -> str:
         _EXTREME.replace("@F", fn).replace("@O", operator) for fn, operator in (("min", "<"), ("max", ">"))
     )
     text = (
-        (_VECTOR + extremes + past_caches.VECTOR + (vector_functions(lanes) if t is f32 else ""))
+        (_VECTOR + kept_loads.VECTOR + extremes + past_caches.VECTOR + (vector_functions(lanes) if t is f32 else ""))
         .replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__")
         .replace("@P", "ps" if t is f32 else "pd")
         .replace("@V", f"{t}x{lanes}")
