@@ -2,7 +2,7 @@
 
     python benchmarks/decode.py [f32] [f16] [int4] [int4-zero] [--parameters small] [--past 512] [--seconds 10]
                                 [--threads 1] [--cpu native] [--peers onnxruntime] [--keep DIR [--built]]
-                                [--read-weights] [--json]
+                                [--weights auto] [--json]
 
 One token with a key-value cache of 512: RMS norms, rotary positions, grouped attention, gated units, vocabulary. Every
 weight but the table of embeddings is read once, so memory limits the step. `--parameters full` has 1.2 billion (5 GB of
@@ -27,12 +27,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from dlc_backend_c.backend import C
 from dlc_backend_c.profiler import CProfiler
 from dlc_backend_c.runtime import Model
+from dlc_backend_c.weights_file import Weights
 
 from dlc.bench.peers import Unavailable, open_peer
 from dlc.bench.times import Length, in_turn
@@ -106,7 +107,7 @@ def measure(name: str, sizes: Llama, folder: Path, args: argparse.Namespace) -> 
         cost = build(path, directory, target)
         built.write_text(json.dumps(cost))
     seconds, memory = json.loads(built.read_text())
-    model, given = Model.load(directory, args.read_weights), feeds(sizes)
+    model, given = Model.load(directory, args.weights), feeds(sizes)
     outputs = {o.name: np.empty(o.shape, o.dtype) for o in model.outputs}
     found: dict[str, Any] = {"type": name, "weights": weights, "bytes_read": size, "build_seconds": seconds}
     found |= {"build_bytes": memory, "weight_file_bytes": max(p.stat().st_size for p in directory.iterdir())}
@@ -157,7 +158,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", default=["onnxruntime"], help="onnxruntime, openvino, or none")
     parser.add_argument("--keep", type=Path, help="directory for models and programs, which stay")
     parser.add_argument("--built", action="store_true", help="use programs that are in DIR as they are")
-    parser.add_argument("--read-weights", action="store_true", help="do not map the file of weights")
+    parser.add_argument("--weights", choices=get_args(Weights), default="auto", help="mapped, or private memory")
     parser.add_argument("--json", action="store_true", help="print a JSON document")
     args = parser.parse_args()
     results: list[dict[str, Any]] = []
