@@ -39,7 +39,7 @@ from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.shared_values import with_shared_values
-from dlc.kernel.schedules.split import split_blocks
+from dlc.kernel.schedules.split import split_blocks, split_groups
 from dlc.kernel.schedules.stages import stages_of
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.terms_together import terms_together
@@ -263,7 +263,7 @@ def _prepare(kernel: Kernel, machine: Machine, whole_tiles: bool = False, stages
     kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
     kernel = beside_rows(kernel, machine)
     kernel, converted = converted_factors(kernel, machine)
-    kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
+    kernel = split_phases(split_groups(split_blocks(without_invariant_axes(kernel))), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
     if stages and (found := stages_of(kernel)) is not None:
