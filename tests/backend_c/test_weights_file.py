@@ -82,7 +82,6 @@ def test_a_mapping_in_large_pages_is_not_copied(
             return text.open()
 
     system.setattr(weights_file, "_MAPPINGS", Mappings)
-    system.setattr(weights_file, "MOSTLY", 4096 * 1024 / SIZE)
     assert private(weights_of(file, "auto")) is copied
 
 

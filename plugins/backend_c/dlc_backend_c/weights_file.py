@@ -26,8 +26,8 @@ SMALLEST: Final = 32 << 20
 """Bytes of a file that a cache does not hold."""
 SHARE: Final = 2
 """Of the memory that is free, a copy takes one part of so many at most."""
-MOSTLY: Final = 0.9
-"""What part of a mapping has to lie in large pages."""
+MOSTLY: Final = 0.99
+"""What part of the large pages that a mapping has room for it has to have: with 0.95 a step took 5 % longer."""
 _SWITCH: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _MAPPINGS: Final = Path("/proc/self/smaps")
 
@@ -52,7 +52,7 @@ def _worth_a_copy(mapped: Array) -> bool:
     if mapped.nbytes < SMALLEST or not _has_large_pages() or mapped.nbytes > free_memory() / SHARE:
         return False
     mapped[::LARGE_PAGE].max()  # what is not in memory yet is read, in large pages
-    return _in_large_pages(mapped) < MOSTLY * mapped.nbytes
+    return _in_large_pages(mapped) < MOSTLY * (mapped.nbytes // LARGE_PAGE * LARGE_PAGE)
 
 
 def _has_large_pages() -> bool:
