@@ -2,7 +2,7 @@
 
     python benchmarks/decode.py [f32] [f16] [int4] [int4-zero] [--parameters small] [--past 512] [--seconds 10]
                                 [--threads 1] [--cpu native] [--peers onnxruntime] [--keep DIR [--built]]
-                                [--read-weights] [--json]
+                                [--weights auto] [--json]
 
 One token with a key-value cache of 512: RMS norms, rotary positions, grouped attention, gated units, vocabulary. Every
 weight but the table of embeddings is read once, so memory limits the step. `--parameters full` has 1.2 billion (5 GB of
@@ -19,20 +19,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from dlc_backend_c.backend import C
+from dlc_backend_c.library import ALIGN, aligned
 from dlc_backend_c.profiler import CProfiler
-from dlc_backend_c.runtime import Model
+from dlc_backend_c.runtime import Argument, Model
+from dlc_backend_c.weights_file import Weights
 
 from dlc.bench.peers import Unavailable, open_peer
 from dlc.bench.times import Length, in_turn
@@ -53,14 +57,22 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def feeds(sizes: Llama) -> dict[str, Array]:
+def held(arguments: Sequence[Argument]) -> dict[str, Array]:
+    """Arrays of a model's inputs or outputs in one piece of memory, for which numpy asks for large pages."""
+    sizes = [math.prod(a.shape) * a.dtype.itemsize for a in arguments]
+    rooms = [-(-size // ALIGN) * ALIGN for size in sizes]
+    memory, ends = aligned(sum(rooms)), list(accumulate(rooms))
+    parts = (memory[end - room :][:size] for end, room, size in zip(ends, rooms, sizes, strict=True))
+    return {a.name: part.view(a.dtype).reshape(a.shape) for a, part in zip(arguments, parts, strict=True)}
+
+
+def feeds(model: Model, sizes: Llama) -> dict[str, Array]:
     """A random token, and a random past."""
     random = np.random.default_rng(1)
-    found: dict[str, Array] = {"input_ids": random.integers(0, sizes.vocabulary, (1, sizes.length))}
-    for layer in range(sizes.layers):
-        for name in ("key", "value"):
-            past = random.standard_normal((1, sizes.groups, sizes.past, sizes.depth), np.float32)
-            found[f"past_{layer}_{name}"] = past.astype(sizes.dtype)
+    found = held(model.inputs)
+    for name, array in found.items():
+        token = name == "input_ids"
+        array[...] = random.integers(0, sizes.vocabulary, array.shape) if token else random.normal(size=array.shape)
     return found
 
 
@@ -106,8 +118,8 @@ def measure(name: str, sizes: Llama, folder: Path, args: argparse.Namespace) -> 
         cost = build(path, directory, target)
         built.write_text(json.dumps(cost))
     seconds, memory = json.loads(built.read_text())
-    model, given = Model.load(directory, args.read_weights), feeds(sizes)
-    outputs = {o.name: np.empty(o.shape, o.dtype) for o in model.outputs}
+    model = Model.load(directory, args.weights)
+    given, outputs = feeds(model, sizes), held(model.outputs)
     found: dict[str, Any] = {"type": name, "weights": weights, "bytes_read": size, "build_seconds": seconds}
     found |= {"build_bytes": memory, "weight_file_bytes": max(p.stat().st_size for p in directory.iterdir())}
     calls: dict[str, Any] = {"dlc": lambda: model(out=outputs, **given)}
@@ -157,7 +169,7 @@ def main() -> int:
     parser.add_argument("--peers", nargs="*", default=["onnxruntime"], help="onnxruntime, openvino, or none")
     parser.add_argument("--keep", type=Path, help="directory for models and programs, which stay")
     parser.add_argument("--built", action="store_true", help="use programs that are in DIR as they are")
-    parser.add_argument("--read-weights", action="store_true", help="do not map the file of weights")
+    parser.add_argument("--weights", choices=get_args(Weights), default="auto", help="mapped, or private memory")
     parser.add_argument("--json", action="store_true", help="print a JSON document")
     args = parser.parse_args()
     results: list[dict[str, Any]] = []

@@ -9,6 +9,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, walk
 from dlc.kernel.loops.program import Store, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.split import split_groups
 from dlc.kernel.take_apart import take_apart
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import samples
@@ -47,6 +48,33 @@ def test_nothing_is_divided_where_divisors_fit(text: str) -> None:
 def test_a_nest_that_adds_nothing_up_stays() -> None:
     (nest,) = parse_kernel("kernel(p0: f32[24]) -> (r0: f32[24]) { r0[i] = p0[i % 4*6+i//4] }").nests
     assert take_apart(nest) is nest
+
+
+GROUPED = """kernel(p0: f32[2,12,6], p1: f32[2,3,6,8]) -> (r0: f32[2,12,8]) local (t0: f32[2,12,8]) {
+  k<6: t0[b,i,j] += p0[b,i,k]*p1[b,i//4,k,j]
+  r0[b,i,j] = t0[b,i,j]*0.5
+}"""
+ALONG_BOTH = "kernel(p0: f32[12,6], p1: f32[3,8,6]) -> (r0: f32[12,8]) { k<6: r0[i,j] += p0[i,k]*p1[i//4,j,k] }"
+OTHERS = "kernel(p0: f32[12,6], p1: f32[3,6,4]) -> (r0: f32[12,8]) { k<6: r0[i,j] += p0[i,k]*p1[i//4,k,j//2] }"
+READ_IN_OTHERS = """kernel(p0: f32[12,6], p1: f32[3,6,8]) -> (r0: f32[6,8]) local (t0: f32[12,8]) {
+  k<6: t0[i,j] += p0[i,k]*p1[i//4,k,j]
+  m<2: r0[i,j] += t0[i*2+m,j]
+}"""
+
+
+def test_places_of_a_group_are_an_axis_of_the_result() -> None:
+    kernel = parse_kernel(GROUPED)
+    split = split_groups(kernel)
+    assert [split.tensors[n].shape for n in ("t0", "r0")] == [(2, 3, 4, 8)] * 2
+    args = samples(kernel)
+    for got, want in zip(run_kernel(split, args), run_kernel(kernel, args), strict=True):
+        assert np.array_equal(np.reshape(got, want.shape), want)
+
+
+@pytest.mark.parametrize("text", [SHUFFLED, ALONG_BOTH, OTHERS, READ_IN_OTHERS])
+def test_groups_that_gain_nothing_stay(text: str) -> None:
+    kernel = parse_kernel(text)
+    assert split_groups(kernel) is kernel
 
 
 @pytest.mark.parametrize(("extent", "divisor", "stores"), [(24, 4, 4), (24, 3, 3), (26, 4, 1), (36, 12, 1), (4, 4, 1)])

@@ -110,7 +110,7 @@ def test_weights_that_are_read_are_those_that_are_mapped(bench: Bench, place: Pa
     built = bench.compile(whole, place, target="c{weights=map}")
     assert weights(built.directory) >= size
     x = np.random.default_rng(1).standard_normal((1, SHAPES["one row"][0]), np.float32)
-    mapped, read = (Model.load(built.directory, read_weights=r)(x=x)["y"] for r in (False, True))
+    mapped, read = (Model.load(built.directory, w)(x=x)["y"] for w in ("mapped", "private"))
     assert np.array_equal(mapped, read)
     assert np.abs(mapped).max() > 0
 

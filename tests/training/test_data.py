@@ -272,7 +272,7 @@ def test_hostile_arrays(tmp_path: Path, name: str, compress: int) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.training.loop.arrays._memory", lambda: 1 << 20)
+    monkeypatch.setattr("dlc.training.loop.arrays.free_memory", lambda: 1 << 20)
     content = header("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1, 2)}") + bytes(8_000_000)
     with pytest.raises(DlcError, match=r"unpacks to 8,000,000 bytes, and 1,048,576 are free") as caught:
         read_data(npz(tmp_path, content, zipfile.ZIP_DEFLATED), (X,))

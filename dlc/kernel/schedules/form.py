@@ -23,7 +23,7 @@ from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.reciprocals import with_reciprocals
 from dlc.kernel.schedules.repeated import without_repeated
 from dlc.kernel.schedules.shared_values import with_shared_values
-from dlc.kernel.schedules.split import split_blocks
+from dlc.kernel.schedules.split import split_blocks, split_groups
 from dlc.kernel.schedules.terms_together import terms_together
 from dlc.kernel.schedules.vanishing import without_vanishing
 from dlc.kernel.schedules.widen import widened
@@ -63,7 +63,7 @@ def form_of(kernel: Kernel, machine: Machine) -> Form:
     kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
     kernel = beside_rows(with_outer_factors_first(kernel, machine), machine)
     kernel, converted = converted_factors(kernel, machine)
-    kernel = split_phases(split_blocks(without_invariant_axes(kernel)), machine)
+    kernel = split_phases(split_groups(split_blocks(without_invariant_axes(kernel))), machine)
     kernel, alone = columns_innermost(kernel, machine)
     kernel, sizes = limited(kernel)
     return Form(whole, kernel, sizes, alone, converted, machine)

@@ -13,7 +13,9 @@ from dataclasses import replace
 from dlc.kernel.expr import Axis, Expr, Load, map_loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.simplify import is_index, linear, simplify
+from dlc.kernel.take_apart import groups_apart
 
 
 def split_blocks(kernel: Kernel) -> Kernel:
@@ -21,6 +23,20 @@ def split_blocks(kernel: Kernel) -> Kernel:
     while (found := _blocked(kernel)) is not None:
         kernel = _split(kernel, *found)
     return kernel
+
+
+def split_groups(kernel: Kernel) -> Kernel:
+    """An equal kernel in which the places of a group are an axis by themselves.
+
+    for i<32: t[i, j] += x[i, k]·y[i // 4, k, j]    →    for g<8, m<4: t[g, m, j] += x[4g + m, k]·y[g, k, j]
+
+    The kernel itself where a dimension of such a result cannot become two.
+    """
+    apart = tuple(map(groups_apart, kernel.nests))
+    changed = [k for k, (n, was) in enumerate(zip(apart, kernel.nests, strict=True)) if n is not was]
+    found = split_blocks(replace(kernel, nests=apart)) if changed else kernel
+    plain = all(plain_write(found.nests[k], found.tensors[found.nests[k].out].shape) for k in changed)
+    return found if plain else kernel
 
 
 def _blocked(kernel: Kernel) -> tuple[str, int, int] | None:

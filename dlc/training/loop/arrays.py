@@ -18,6 +18,7 @@ from typing import IO, Final
 import numpy as np
 
 from dlc.base.diagnostics import ExitCode, Location, error, quote
+from dlc.base.free_memory import free_memory
 from dlc.base.types import Array
 from dlc.files.array_files import named_file, readable, unreadable
 
@@ -141,7 +142,7 @@ def _loader(
 
     def unpacked() -> Array:
         size = math.prod(shape) * dtype.itemsize
-        if size > (limit := _memory()):
+        if size > (limit := free_memory()):
             raise error(
                 "too-large",
                 f"{path}: {quote(info.filename)} unpacks to {size:,} bytes, and {limit:,} are free",
@@ -194,12 +195,3 @@ def _mapped(path: Path, dtype: np.dtype[np.generic], offset: int, shape: tuple[i
     with readable(path, _WRITER):
         found = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
         return np.asarray(found)
-
-
-def _memory() -> int:
-    """Bytes that are free on this machine, as far as it tells."""
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")) * 1024
-    except (OSError, StopIteration, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +20,8 @@ from dlc.runtime.sizes import at_sizes
 from dlc_backend_c import manifest
 from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
+from dlc_backend_c.weights_file import Weights, weights_of
 
-LARGE_PAGE: Final = 2 << 20
-"""Bytes of a large page of most systems."""
 ALIGN: Final = 64
 """Bytes: where outputs and working memory begin, so that vectors of them do not cross lines of a cache."""
 SIZE: Final = 8
@@ -116,17 +114,17 @@ class Library:
         return self.ffi.cast("void *", 0 if array is None else address(array))
 
 
-def opened(directory: Path, read: bool = False) -> Library:
-    """The library in `directory`, with weights that are mapped, or `read`; raises DlcError as `Model.load`."""
+def opened(directory: Path, weights: Weights = "auto") -> Library:
+    """The library in `directory`; raises DlcError as `Model.load`."""
     try:
         # A build that installs into it meanwhile waits: manifest, library and weights are of one model.
         with directory_lock(directory, shared=True):
-            return _opened(directory, read)
+            return _opened(directory, weights)
     except TimeoutError as problem:
         raise damaged(directory, str(problem.strerror)) from None
 
 
-def _opened(directory: Path, read: bool) -> Library:
+def _opened(directory: Path, how: Weights) -> Library:
     found = read_manifest(directory)
     content = found.data
     library = _checked_library(directory, content)
@@ -149,43 +147,10 @@ def _opened(directory: Path, read: bool) -> Library:
         raise damaged(directory, f"the library cannot be loaded: {problem}") from None
     kept: list[Any] = []
     if content["weights"] == "map":
-        path = directory / f"{prefix}_weights.bin"
-        weights = _read(path) if read else _mapped(path)
+        weights = weights_of(directory / f"{prefix}_weights.bin", how)
         kept.append(weights)
         succeed(getattr(lib, f"{prefix}_set_weights")(ffi.cast("void *", address(weights))))
     return Library(directory, found.signature, content, ffi, lib, tuple(kept))
-
-
-def _mapped(path: Path) -> Array:
-    """The bytes of a file, in large pages where the system keeps files in such: a step reads all of them."""
-    import mmap
-
-    with path.open("rb") as file:
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
-
-
-def _read(path: Path) -> Array:
-    """The bytes of a file in memory of their own, in large pages where the system has them."""
-    import mmap
-
-    size = path.stat().st_size
-    # Private: memory that processes share seldom has large pages.
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, size + LARGE_PAGE, **private)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(memory, np.uint8)
-    found = whole[-address(whole) % LARGE_PAGE :][:size]
-    with path.open("rb", buffering=0) as file:
-        done = 0
-        while count := file.readinto(found[done:].data):  # a system reads 2 GiB at a time at most
-            done += count
-    return found[:done]
 
 
 def address(array: Array) -> int:

@@ -18,6 +18,7 @@ from dlc.runtime.manifest import NAME
 from dlc.runtime.sizes import check_sizes, results
 from dlc_backend_c.direct import Direct
 from dlc_backend_c.library import SIZE, Library, aligned, damaged, opened, succeed
+from dlc_backend_c.weights_file import Weights
 
 if TYPE_CHECKING:
     from dlc_backend_c.training_runtime import TrainingModel
@@ -45,13 +46,20 @@ class Model:
     _own: threading.local = field(default_factory=threading.local, repr=False)
 
     @classmethod
-    def load(cls, directory: Path, read_weights: bool = False) -> Model:
-        """The model in `directory`; raises DlcError when it is not there, is damaged, or cannot run here.
+    def load(cls, directory: Path, weights: Weights = "auto") -> Model:
+        """The model in `directory`.
 
-        A file of weights is mapped, so that processes share it, or with `read_weights` read into memory of this model:
-        systems have more large pages for that than for files, and steps that read all weights once are faster.
+        Args:
+            directory: Where `dlc build` wrote to.
+            weights: Of a program whose weights are a file. `mapped`: processes share it. `private`: it is read into
+                memory of this process, in large pages where the system has them, which steps that read all weights
+                once are faster with. `auto`: mapped where the system has mapped it in large pages, where it is small
+                or would take more than half of the memory that is free; else private.
+
+        Raises:
+            DlcError: it is not there, is damaged, or cannot run here; (USAGE) `weights` is none of these.
         """
-        return cls(opened(Path(directory), read_weights))
+        return cls(opened(Path(directory), weights))
 
     @property
     def signature(self) -> Signature:
