@@ -26,6 +26,9 @@ from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import For, LoopProgram, walk_stmts
 from dlc.kernel.schedules import Machine, Unfit, print_choices, schedule, scheduled
 from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.pipelined import Pipelined
+from dlc.kernel.schedules.rows import Rows
+from dlc.kernel.schedules.schedule import attempted, groups_of
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.forms import drawn_kernels
@@ -125,6 +128,8 @@ def triples(seed: int) -> Iterator[tuple[str, Triple]]:
                 yield f"{form}, threads", replace(triple, choices=other)
 
 
+FOR_LARGE = (Rows, Pipelined)
+"""Families that ask for large operands where their rows are left open."""
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 30)
 
 
@@ -135,6 +140,9 @@ def drawn_choices(triple: Triple, rng: random.Random) -> tuple[Choice, ...] | No
     except Exception:  # noqa: BLE001 - the triple itself tells of it
         return None
     applies = [[c.choice for c in group if not c.unfit] for group in found.considered]
+    for some, place in zip(applies, groups_of(triple.kernel, triple.machine, found.choices), strict=True):
+        for family in FOR_LARGE:
+            some += [c.choice for c in attempted(family(rows=rng.choice(NUMBERS[2:])), place)]
     choices = tuple(varied(rng.choice(some), rng) for some in applies)
     if choices == found.choices:
         return None

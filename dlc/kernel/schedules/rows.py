@@ -70,7 +70,7 @@ class Rows(Choice):
         read = sum(place.kernel.tensors[name].type.nbytes for name in _moving(first, row))
         if not self.rows and read < FAR * place.machine.l2:
             raise Unfit(f"its rows read {read} bytes, which a cache may hold")
-        one = _inside(scalar_group(scope, place.kernel, place.machine, place.written), scope.shared)
+        one = inside(scalar_group(scope, place.kernel, place.machine, place.written), scope.shared)
         full = row.extent // count * count
         loops: list[Stmt] = [For(row, Const(0), Const(full), body, count)]
         if full < row.extent:
@@ -120,8 +120,8 @@ def _store(nest: Nest, mapping: Mapping[Expr, Expr], value: Expr) -> Store:
     return Store(nest.out, at(nest.index[0], mapping), value)
 
 
-def _inside(loops: tuple[Stmt, ...], shared: tuple[Axis, ...]) -> For:
+def inside(loops: tuple[Stmt, ...], shared: tuple[Axis, ...]) -> For:
     """The innermost of the loops over shared axes, which have nothing between them."""
     (outer,) = loops
     assert isinstance(outer, For) and outer.axis == shared[0]
-    return outer if len(shared) == 1 else _inside(outer.body, shared[1:])
+    return outer if len(shared) == 1 else inside(outer.body, shared[1:])

@@ -120,7 +120,8 @@ DLC_INLINE @V dlc_exp_part_@V(@V r)
 {
     @V p;
 @EXP
-    return p * (r * r) + r + 1.0f;
+    p = p * r + 1.0f;
+    return p * r + 1.0f;
 }
 /* For x in [-87, 88] only. */
 DLC_INLINE @V dlc_exp_near_@V(@V x)
