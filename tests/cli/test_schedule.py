@@ -42,6 +42,7 @@ def test_what_is_chosen_is_explained(dlc: Dlc) -> None:
         "not tiles{columns=1 panels=yes vectors=2 rows=6 block=20}, because it takes 5,650 cycles",
         "not rows, because its sums are not along contiguous elements",
         "not turned, because it adds up, or is one element",
+        "not pipelined, because it has other nests than sums and elements of rows",
         "not loops{innermost=2}, because it takes 24,400 cycles",
     ]
 

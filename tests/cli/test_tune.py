@@ -55,7 +55,7 @@ def notes(dlc: Dlc, *arguments: str) -> tuple[str, str]:
     """(what the step says that chooses schedules, the schedule)."""
     ran = dlc("build", "product.dlc", "--explain", "schedule-kernels", *arguments)
     assert ran.code == 0, ran.err
-    (schedule,) = re.findall(r"^  scheduled [0-9a-f]{16} .*as ([^,]*),", ran.out, re.MULTILINE)
+    (schedule,) = re.findall(r"^  scheduled [0-9a-f]{16} .*? as ([^,]*),", ran.out, re.MULTILINE)
     said = [line.strip() for line in ran.out.splitlines() if re.search("measured schedule|estimate decides", line)]
     return "; ".join(said), schedule
 
