@@ -78,7 +78,7 @@ class _Former:
 
     def _converts(self, x: Expr, to: DType | None) -> bool:
         source = self.dtype(x)
-        if to in BYTES:
+        if to is not None and to in BYTES:
             return source is f32 and in_range(x, to)
         return (to is f32 and source in (f32, i32, *BYTES)) or (to is i32 and source in (i32, *BYTES))
 
