@@ -33,13 +33,15 @@ def groups_apart(nest: Nest) -> Nest:
     for i<32: t[i, j] += x[i, k]·y[i // 4, k, j]    →    for g<8, m<4: t[4g + m, j] += x[4g + m, k]·y[g, k, j]
 
     Only axes before the innermost of the result, along which the operand of a group has to lie as well: of other
-    operands each place adds up products of its own. It is left as it is where other quotients or remainders stay.
+    operands each place adds up products of its own. It is left as it is where other quotients or remainders stay, and
+    where nothing is read by place, as by transforms of tiles.
     """
     if nest.reduce is None or not nest.index or not isinstance(column := nest.index[-1], Axis):
         return nest
     outer = [a for a in nest.index[:-1] if isinstance(a, Axis)]
-    divided = [load for load in loads(nest.body) if any(_divides(i) for i in load.index)]
-    if not divided or any(load.index[-1] != column for load in divided):
+    read = list(loads(nest.body))
+    divided = [load for load in read if any(_divides(i) for i in load.index)]
+    if len(divided) in (0, len(read)) or any(load.index[-1] != column for load in divided):
         return nest
     found = _apart(nest, lambda n: [a for a in n.axes if a in outer])
     return nest if any(_divides(e) for e in found.exprs()) else found

@@ -79,7 +79,7 @@ def _of_lanes(t: DType, n: int) -> list[str]:
         for fn in sorted(fn for fn in SCALARS if has_vectors(fn, t))
         for args in (any_two, number)
     ]
-    values += [splat(t, n, "x"), f"*({v}_any *)c", f"dlc_load_second_{v}(c)"]
+    values += [splat(t, n, "x"), f"*({v}_any *)c", f"dlc_load_second_{v}(c)", f"dlc_kept_{v}(*a)"]
     lines = "".join(f"    *r = {value};\n" for value in dict.fromkeys(values))
     lines += "".join(f"    *c = dlc_fold_{fn}_{v}(*a);\n" for fn in ("add", "mul", "min", "max"))
     lines += f"    dlc_store_past_{v}(c, *a);\n    dlc_stored_past();\n"

@@ -20,7 +20,14 @@ COSINE = """kernel(f32[5,{0}], f32[5,{0}]) -> (f32[5,{0}]) local (f32[5], f32[5]
 }}"""
 
 
-@pytest.mark.parametrize(("rows", "text"), [(2, softmax(5, 40)), (5, COSINE.format(40))])
+GATHERED = """kernel(f16[8,40], i64[5]) -> (f16[5,40]) local (f32[5,40], f32[5]) {
+  t0[i,j] = f32(p0[p1[i],j])
+  k<40: t1[i] += t0[i,k]*t0[i,k]
+  r0[i,j] = f16(t0[i,j]/sqrt(t1[i]))
+}"""
+
+
+@pytest.mark.parametrize(("rows", "text"), [(2, softmax(5, 40)), (5, COSINE.format(40)), (3, GATHERED)])
 @pytest.mark.parametrize("machine", [name for name, m in MACHINES.items() if m.vector_bytes])
 def test_rows_with_values_and_buffers_of_their_own(machine: str, rows: int, text: str) -> None:
     assert not Triple(parse_kernel(text), MACHINES[machine], parse_choices(f"loops{{rows={rows}}}")).problem()

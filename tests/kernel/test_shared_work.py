@@ -15,6 +15,7 @@ from dlc.kernel.loops.program import Block, For, If, Lanes, Let, LoopProgram, Se
 from dlc.kernel.schedules import Machine, scheduled
 from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.schedules.contraction import Tiles
+from dlc.kernel.schedules.plain import Loops
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.machines import MACHINES
@@ -112,7 +113,7 @@ def test_distances_have_tiles(machine: Machine) -> None:
 
 @machines
 def test_sums_along_the_same_elements_share_a_loop(machine: Machine) -> None:
-    program = loops(COSINE, machine)
+    program = loops(COSINE, machine, Loops(rows=1))
     adding = [s for s in walk_stmts(program.body) if isinstance(s, For) and any(isinstance(x, Set) for x in s.body)]
     # Three sums of four vectors each are in registers at once.
     assert (len(adding) == 1) == (machine.vector_bytes >= 16 and machine.registers >= 16)

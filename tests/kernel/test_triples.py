@@ -11,8 +11,8 @@ import pytest
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.loops.program import For, LoopProgram, Stmt
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.loops.program import For, Stmt
+from dlc.kernel.schedules import Machine, Scheduled, schedule, scheduled
 from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
@@ -115,11 +115,12 @@ def _agrees(text: str, machine: Machine) -> None:
 
 
 def test_a_failure_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_the_last_row(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> LoopProgram:
-        program = schedule(kernel, machine, choices)
-        return replace(program, body=_shortened(program.body)) if machine.vector_bytes else program
+    def without_the_last_row(kernel: Kernel, machine: Machine, choices: Sequence[Choice] = ()) -> Scheduled:
+        found = scheduled(kernel, machine, choices)
+        short = replace(found.program, body=_shortened(found.program.body))
+        return replace(found, program=short) if machine.vector_bytes else found
 
-    monkeypatch.setattr(tried, "schedule", without_the_last_row)
+    monkeypatch.setattr(tried, "scheduled", without_the_last_row)
     triple = Triple(parse_kernel(product(20, 40, 32, False)), Machine(32, 16, 5000, 3000))
     assert "never written" in triple.problem()
     small = minimised(triple)

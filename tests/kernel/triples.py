@@ -59,7 +59,7 @@ class Triple:
         try:
             chosen = scheduled(self.kernel, self.machine, self.choices)
             program = chosen.program
-            if not self.choices and schedule(self.kernel, self.machine, chosen.choices) != program:
+            if not self.choices and scheduled(self.kernel, self.machine, chosen.choices).program != program:
                 return f"written out: {print_choices(chosen.choices)} are other loops than those that were chosen"
             found = run_loops(program, args)
         except LoopFault as fault:

@@ -10,7 +10,7 @@ processor may begin of the next row meanwhile is bounded by the instructions tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -110,13 +110,19 @@ class _Rows:
         """A statement for each row."""
         out: list[Stmt] = [s]
         declared = [x.local.name for x in body if isinstance(x, Let)]
+        # By another name, as subscripts of what is read in subscripts are visited twice.
+        first = axis.named(f"{axis.name}_first")
         for r in range(1, rows):
             self.copies |= {f"{n}_{r}": buffer(f"{n}_row{r}", self._types[n]) for n in own}
-            mapping: dict[Expr, Expr] = {axis: axis + r}
             names = {n: f"{n}_row{r}" for n in declared}
-            renaming = Renaming({n: f"{n}_row{r}" for n in own}, names, lambda _, e, mapping=mapping: at(e, mapping))
-            out += renaming.body((s,))
+            renaming = Renaming({n: f"{n}_row{r}" for n in own}, names, _instead(axis, first + r))
+            out += Renaming(place=_instead(first, axis)).body(renaming.body((s,)))
         return tuple(out)
+
+
+def _instead(axis: Axis, value: Expr) -> Callable[[str, Expr], Expr]:
+    """Subscripts with a value in place of an axis."""
+    return lambda _, e: at(e, {axis: value})
 
 
 def _only_places(body: tuple[Stmt, ...], axis: Axis) -> bool:
