@@ -2,6 +2,7 @@
 
     python benchmarks/training.py [CASE…] [--updates final|immediate|both] [--against eager,compile] [--threads 1]
         [--rounds 12] [--folder DIR] [--json]
+    python benchmarks/training.py [CASE…] --noise 1e-7
 
 A case is a network and the samples of a step, `resnet18:4`. Networks are exported to ONNX and built with `dlc build
 --train` (SGD with momentum); every program must agree with PyTorch on its first step before it is timed. PyTorch runs
@@ -18,6 +19,9 @@ code are counted on neither side. What oneDNN allocates behind PyTorch's allocat
 PyTorch: as a check, the resident set that steps add to a fresh process (after `import torch` and one tiny step) is
 printed too, which includes it, and pages that the allocator does not give back.
 
+`--noise` trains nothing with dlc: it tells how far one step in double precision moves where the results of convolutions
+and linear layers are wrong by so much, relative to their mean magnitude. That is what rounding alone may do.
+
 Fails if a step takes more than LIMIT times as long as the better of PyTorch's, or, where no gradient outlives its
 weight's update (`immediate`; `final` holds them all for a caller to look at), more memory than PyTorch's allocator
 holds.
@@ -26,6 +30,7 @@ holds.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import statistics
@@ -46,7 +51,7 @@ from torch.profiler import ProfilerActivity, profile
 import dlc
 from dlc.api.training_program import TrainingProgram
 from tests.training.agreement import WEIGHTS, relative
-from tests.training.torch_networks import NETWORKS, Batch, Network, loss_of, torch_step
+from tests.training.torch_networks import NETWORKS, Batch, Network, in_precision_of, loss_of, torch_step
 
 LIMIT = 1 / 0.95
 """Times as long as the better of PyTorch's that a step may take."""
@@ -179,6 +184,28 @@ def first_step_error(program: TrainingProgram, network: Network, batch: Batch) -
     return max(errors)
 
 
+def moved_by_noise(case: Case, noise: float) -> tuple[float, float]:
+    """How far noise moves parameters and their first updates, at most, relative to each: in PyTorch, as doubles."""
+    module = case.network.module().double()
+    start = {n: p.detach().clone() for n, p in module.named_parameters()}
+    random = torch.Generator().manual_seed(0)
+
+    def disturbed(_: torch.nn.Module, __: Any, out: torch.Tensor) -> torch.Tensor:
+        return out + noise * out.detach().abs().mean() * torch.randn(out.shape, generator=random, dtype=out.dtype)
+
+    after: list[dict[str, torch.Tensor]] = []
+    for noisy in (False, True):
+        trained = copy.deepcopy(module)
+        for m in trained.modules():
+            if noisy and isinstance(m, torch.nn.Conv2d | torch.nn.Linear):
+                m.register_forward_hook(disturbed)
+        x, y = case.data
+        torch_step(trained, optimizer_of(trained), in_precision_of(trained, x), y)
+        after.append({n: p.detach() for n, p in trained.named_parameters()})
+    pairs = [(after[1][n].numpy(), after[0][n].numpy(), start[n].numpy()) for n in start]
+    return max(relative(a, b) for a, b, _ in pairs), max(relative(a - s, b - s) for a, b, s in pairs)
+
+
 def medians(calls: list[Callable[[], object]], rounds: int) -> list[float]:
     """Milliseconds per call, each round timing every call for about a tenth of a second."""
     for call in calls:
@@ -277,11 +304,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="0: build only, into --folder")
     parser.add_argument("--folder", type=Path, help="keep what was built")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--noise", type=float, metavar="X", help="tell what noise of X does to a step instead")
     parser.add_argument("--resident", type=case_of, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.resident:
         tell_resident(options.resident)
+        return
+    if options.noise is not None:
+        for case in options.cases or map(case_of, CASES):
+            parameters, updates = moved_by_noise(case, options.noise)
+            print(f"{case!s:14} parameters {parameters:.1e}, updates {updates:.1e}", flush=True)
         return
     found: list[Result] = []
     with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory(prefix="dlc-training-") as name:
