@@ -28,6 +28,8 @@ VECTORS = 2
 ISSUED = 1.5
 """Sums, loads and stores of vectors that a transform gets done in a cycle."""
 MOST_BLOCKS = 256
+ALIKE = 1.001
+"""Estimates that far apart are the same."""
 WAITING = 0.25
 """Of the time of a block, what threads lose that share its loops one after the other."""
 
@@ -94,13 +96,17 @@ def winograd_cycles(s: Sizes, f: CookToom, machine: Machine, constant: bool = Tr
 
 @lru_cache(maxsize=1024)
 def block_size(tiles: int, channels: int, columns: int, f: CookToom, machine: Machine) -> int:
-    """Tiles of a block: as is fastest by the estimate, on as many threads as the machine has."""
-    return min(
-        _block_sizes(tiles, row_limit(VECTORS, machine.registers)),
-        key=lambda size: (
-            _cycles(tiles, size, channels, columns, f, machine) * _part(-(-tiles // size), machine.threads)
-        ),
-    )
+    """Tiles of a block: as is fastest by the estimate, on as many threads as the machine has.
+
+    Of those that are as fast, the most whose transforms take no more than the data and outputs of all tiles do, or the
+    least: what they take counts in the arena.
+    """
+    found = {
+        size: _cycles(tiles, size, channels, columns, f, machine) * _part(-(-tiles // size), machine.threads)
+        for size in _block_sizes(tiles, row_limit(VECTORS, machine.registers))
+    }
+    alike = [size for size, cycles in found.items() if cycles <= min(found.values()) * ALIKE]
+    return max((size for size in alike if size * f.size**2 <= tiles * f.outputs**2), default=min(alike))
 
 
 def _part(blocks: int, threads: int) -> float:
