@@ -35,13 +35,13 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules import in_program, sizes_first
 from dlc.kernel.simplify import is_index, simplify
 from dlc_backend_c import in_order, masks, rolled, spelling
+from dlc_backend_c.byte_forms import to_byte, whole
 from dlc_backend_c.indices import index
 from dlc_backend_c.kept_loads import kept
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, shuffle, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
-from dlc_backend_c.to_bytes import to_byte, whole
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
 
 LOCALITY = {"": "", "later": ", 2", "once": ", 0"}
