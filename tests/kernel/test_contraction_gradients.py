@@ -18,6 +18,7 @@ from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import Block, For, If, LoopProgram, Set, reads, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.polyphase import split_phases
+from dlc.kernel.schedules.shuffled import Shuffled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
 
@@ -30,6 +31,8 @@ RUNS = target_for("native").vector_bytes >= 32
 def tiles_whatever_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the caches of so small a machine, an estimate says what it says."""
     monkeypatch.setattr(import_module("dlc.kernel.schedules.candidate"), "MARGIN", math.inf)
+    schedules = import_module("dlc.kernel.schedules.schedule")
+    monkeypatch.setattr(schedules, "FAMILIES", tuple(f for f in schedules.FAMILIES if f is not Shuffled))
 
 
 @dataclass(frozen=True)
