@@ -81,8 +81,9 @@ class Triple:
 def equal_in_double(program: LoopProgram, kernel: Kernel, args: Sequence[Array], result: int) -> bool:
     """Whether the same loops agree in double precision: what differs then is rounding, which a function such as exp of
     a long sum may amplify beyond any tolerance."""
-    got = run_loops(in_double(program), args)[result]
-    want = run_kernel(in_double(kernel), args)[result]
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in args]
+    got = run_loops(in_double(program), wide)[result]
+    want = run_kernel(in_double(kernel), wide)[result]
     return want.dtype.kind == "f" and np.allclose(got, want, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
