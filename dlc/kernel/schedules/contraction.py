@@ -112,8 +112,10 @@ class Tiles(Choice):
         body = panels_of(plan, machine)
         waiting = plan.height * vectors * plan.tile.lanes if plan.outside else 0
         block = plan.size if plan.blocked else _all_rows(plan)
-        # Threads share blocks also where one copy serves all of them.
-        whole = plan.blocked and not self.packed and plan.operands.block is None and bool(plan.operands.copies)
+        # One copy may serve all blocks that threads share, and those of another axis.
+        o = plan.operands
+        divisible = o.divisible if o.copies and o.block is None and not self.packed else None
+        whole = divisible is not None and block < divisible.extent
         choice = replace(self, vectors=vectors, rows=rows, block=block, whole=whole)
         return applied(choice, place, plan, wrap(plan.outer, body), plan.operands.buffers, waiting)
 

@@ -34,6 +34,7 @@ class Operands:
         buffers: The copies' memory.
         row_bytes, column_bytes: What the operands occupy, for one pass over the outer loops.
         sizes: Elements of every tensor that the product reads.
+        divisible: The axis whose blocks a copy of the row operand may serve, if there is one.
     """
 
     group: Group
@@ -48,6 +49,7 @@ class Operands:
     row_bytes: int
     column_bytes: int
     sizes: Mapping[str, int]
+    divisible: Axis | None = None
 
 
 def prepare(group: Group, kernel: Kernel, column: Axis, machine: Machine, panel_vectors: int, wanted: int) -> Operands:
@@ -136,6 +138,7 @@ def _product(
     buffers: list[Param] = []
     copies: tuple[Stmt, ...] = ()
     block: Block | None = None
+    divisible = rows[-2] if len(rows) > 1 else None
     fixed = [x for x in group.shared if x != column and x not in rows[-2:]]
     itemsize = kernel.tensors[nest.out].dtype.itemsize
     row_bytes = _footprint(a, kernel, fixed) * itemsize
@@ -171,7 +174,19 @@ def _product(
     sizes = {p.name: p.type.capacity for p in (*kernel.tensors.values(), *buffers)}
     changed = Group((first, *group.nests[1:]), group.shared)
     return Operands(
-        changed, column, True, block, copies, copied, panel_axis, width, tuple(buffers), row_bytes, column_bytes, sizes
+        changed,
+        column,
+        True,
+        block,
+        copies,
+        copied,
+        panel_axis,
+        width,
+        tuple(buffers),
+        row_bytes,
+        column_bytes,
+        sizes,
+        divisible,
     )
 
 
