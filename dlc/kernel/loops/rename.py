@@ -22,6 +22,7 @@ from dlc.kernel.loops.program import (
     Store,
     Words,
 )
+from dlc.kernel.simplify import is_index, simplify
 
 
 def _same(_: str, at: Expr) -> Expr:
@@ -36,11 +37,13 @@ class Renaming:
         tensors: Of parameters, results and buffers.
         variables: Of variables.
         place: (tensor by its old name, flat subscript) → the subscript to use instead.
+        axes: What replaces axes; subscripts are simplified then.
     """
 
     tensors: Mapping[str, str] = field(default_factory=dict[str, str])
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     place: Callable[[str, Expr], Expr] = _same
+    axes: Mapping[Expr, Expr] = field(default_factory=dict[Expr, Expr])
 
     def expr(self, e: Expr) -> Expr:
         """The expression under the new names."""
@@ -62,7 +65,7 @@ class Renaming:
             case Fold(fn, vector):
                 return Fold(fn, self._local(vector))
             case _:
-                return e
+                return self.axes.get(e, e)
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The statements under the new names."""
@@ -70,7 +73,11 @@ class Renaming:
 
     def _load(self, load: Load) -> Load:
         name = self.tensors.get(load.param, load.param)
-        return Load(name, tuple([self.expr(self.place(load.param, i)) for i in load.index]))
+        return Load(name, tuple([self._at(load.param, i) for i in load.index]))
+
+    def _at(self, tensor: str, e: Expr) -> Expr:
+        changed = self.expr(self.place(tensor, e))
+        return simplify(changed) if self.axes and is_index(changed) else changed
 
     def _local(self, local: Local) -> Local:
         name = self.variables.get(local.name, local.name)
@@ -89,9 +96,9 @@ class Renaming:
                 return Set(self._local(local), self.expr(value))
             case Store(out, at, value):
                 name = self.tensors.get(out, out)
-                return replace(s, out=name, at=self.expr(self.place(out, at)), value=self.expr(value))
+                return replace(s, out=name, at=self._at(out, at), value=self.expr(value))
             case Prefetch(tensor, at):
-                return replace(s, tensor=self.tensors.get(tensor, tensor), at=self.expr(self.place(tensor, at)))
+                return replace(s, tensor=self.tensors.get(tensor, tensor), at=self._at(tensor, at))
             case Block(inner):
                 return Block(self.body(inner))
 

@@ -10,7 +10,7 @@ processor may begin of the next row meanwhile is bounded by the instructions tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -39,7 +39,6 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Place
 from dlc.kernel.schedules.estimate import estimate
-from dlc.kernel.schedules.flat import at
 from dlc.kernel.schedules.machine import Machine
 
 TOGETHER: Final = 2
@@ -110,19 +109,11 @@ class _Rows:
         """A statement for each row."""
         out: list[Stmt] = [s]
         declared = [x.local.name for x in body if isinstance(x, Let)]
-        # By another name, as subscripts of what is read in subscripts are visited twice.
-        first = axis.named(f"{axis.name}_first")
         for r in range(1, rows):
             self.copies |= {f"{n}_{r}": buffer(f"{n}_row{r}", self._types[n]) for n in own}
             names = {n: f"{n}_row{r}" for n in declared}
-            renaming = Renaming({n: f"{n}_row{r}" for n in own}, names, _instead(axis, first + r))
-            out += Renaming(place=_instead(first, axis)).body(renaming.body((s,)))
+            out += Renaming({n: f"{n}_row{r}" for n in own}, names, axes={axis: axis + r}).body((s,))
         return tuple(out)
-
-
-def _instead(axis: Axis, value: Expr) -> Callable[[str, Expr], Expr]:
-    """Subscripts with a value in place of an axis."""
-    return lambda _, e: at(e, {axis: value})
 
 
 def _only_places(body: tuple[Stmt, ...], axis: Axis) -> bool:
