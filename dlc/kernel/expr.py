@@ -328,6 +328,16 @@ def axes_in(*exprs: Expr) -> tuple[Axis, ...]:
     return tuple(dict.fromkeys(x for e in exprs for x in walk(e) if isinstance(x, Axis)))
 
 
+def factors(e: Expr) -> Iterator[Expr]:
+    """What is multiplied, from left to right."""
+    match e:
+        case Apply("mul", args):
+            for x in args:
+                yield from factors(x)
+        case _:
+            yield e
+
+
 def substitute(e: Expr, mapping: Mapping[Any, Expr]) -> Expr:
     """Replace sub-expressions; unchanged parts are returned as the same objects."""
     if (found := mapping.get(e)) is not None:

@@ -7,10 +7,9 @@ Scale and zero point are applied once for a block, and each term is one multiply
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in
+from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in, factors
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.schedules.tile import Tile
 
@@ -38,15 +37,15 @@ class Blocks:
 
 def blocks_of(t: Tile) -> Blocks | None:
     """How a product's terms form blocks; None where no factor belongs to several of them."""
-    factors = list(_factors(t.product.body))
-    if len(factors) != 3 or t.product.where is not None or any(a.limit is not None for a in t.reduced):
+    found = list(factors(t.product.body))
+    if len(found) != 3 or t.product.where is not None or any(a.limit is not None for a in t.reduced):
         return None
-    shared = [f for f in factors if not axis_inside(f, t.column)]
-    scales = [f for f in factors if axis_inside(f, t.column) and _walks(f, t) != set(t.reduced)]
+    shared = [f for f in found if not axis_inside(f, t.column)]
+    scales = [f for f in found if axis_inside(f, t.column) and _walks(f, t) != set(t.reduced)]
     if len(shared) != 1 or len(scales) != 1:
         return None
     (a,), (scale,) = shared, scales
-    (b,) = (f for f in factors if f is not a and f is not scale)
+    (b,) = (f for f in found if f is not a and f is not scale)
     outer = tuple(x for x in t.reduced if x in _walks(scale, t))
     inner = t.reduced[len(outer) :]
     if outer != t.reduced[: len(outer)]:
@@ -56,15 +55,6 @@ def blocks_of(t: Tile) -> Blocks | None:
             return Blocks(outer, inner, Apply("mul", (a, w)), a, z, scale)
         case _:
             return Blocks(outer, inner, Apply("mul", (a, b)), a, None, scale)
-
-
-def _factors(e: Expr) -> Iterator[Expr]:
-    match e:
-        case Apply("mul", args):
-            for x in args:
-                yield from _factors(x)
-        case _:
-            yield e
 
 
 def _walks(e: Expr, t: Tile) -> set[Axis]:

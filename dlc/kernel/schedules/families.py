@@ -18,20 +18,18 @@ from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.schedules.words import WordTiles
 
 FAMILIES: tuple[type[Choice], ...] = (
-    *(
-        Copies,
-        WordTiles,
-        ScalarWords,
-        Columns,
-        Windows,
-        DigitTiles,
-        Shuffled,
-        Tiles,
-        ScalarTiles,
-        Rows,
-        Turned,
-        Pipelined,
-        Loops,
-    ),
+    Copies,
+    WordTiles,
+    ScalarWords,
+    Columns,
+    Windows,
+    DigitTiles,
+    Shuffled,
+    Tiles,
+    ScalarTiles,
+    Rows,
+    Turned,
+    Pipelined,
+    Loops,
 )
 """The families of schedules of a group, the one that is expected to be fastest first."""

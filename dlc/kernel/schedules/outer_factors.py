@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from dlc.kernel.expr import Apply, Axis, Expr, apply, axes_in
+from dlc.kernel.expr import Apply, Axis, Expr, apply, axes_in, factors
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.machine import Machine
@@ -44,9 +44,9 @@ def _changed(nest: Nest) -> Nest:
 def _reordered(e: Expr, row: Axis) -> Expr:
     match e:
         case Apply("mul", args) if not is_index(e):
-            factors = _factors(e)
-            outer = [x for x in factors if row not in axes_in(x)]
-            inner = [x for x in factors if row in axes_in(x)]
+            found = list(factors(e))
+            outer = [x for x in found if row not in axes_in(x)]
+            inner = [x for x in found if row in axes_in(x)]
             if inner and len(outer) > 1:
                 return _product([*outer, *(_reordered(x, row) for x in inner)])
             return Apply("mul", tuple(_reordered(a, row) for a in args))
@@ -54,15 +54,6 @@ def _reordered(e: Expr, row: Axis) -> Expr:
             return Apply(fn, tuple(_reordered(a, row) for a in args))
         case _:
             return e
-
-
-def _factors(e: Expr) -> list[Expr]:
-    """What is multiplied, from left to right."""
-    match e:
-        case Apply("mul", (a, b)):
-            return [*_factors(a), *_factors(b)]
-        case _:
-            return [e]
 
 
 def _product(factors: list[Expr]) -> Expr:

@@ -36,6 +36,7 @@ from dlc.kernel.schedules.flat import at, coefficient
 from dlc.kernel.schedules.fold import PARTIAL
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.levels import LONG
+from dlc.kernel.schedules.prefetch import LINE
 from dlc.kernel.schedules.row_stages import RowStages, row_stages
 from dlc.kernel.schedules.rows import inside
 from dlc.kernel.schedules.scalar_loops import scalar_group
@@ -48,7 +49,6 @@ BLOCK = 128
 """Rows of a block: of the first and last few, fewer stages overlap."""
 AHEAD = 8192
 """Bytes between what is read and what is fetched, as far as whole rows allow."""
-LINE = 64
 SHARE = 0.25
 """Of the time that memory takes, what arithmetic takes at least: less of it hides behind memory by itself."""
 

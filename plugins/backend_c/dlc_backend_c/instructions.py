@@ -107,8 +107,7 @@ _PORTABLE_BF16: Final = """\
 """
 PORTABLE_BF16: Final = 6
 """Operations of it."""
-_VECTOR: Final = (
-    """\
+_VECTOR: Final = """\
 typedef int32_t @V __attribute__((vector_size(@B)));
 typedef int32_t @V_any __attribute__((vector_size(@B), aligned(4), may_alias));
 typedef int32_t @V_bytes __attribute__((vector_size(@B), aligned(1), may_alias));
@@ -173,9 +172,6 @@ DLC_INLINE f32x@N dlc_round_f32x@N(f32x@N x)
     return (f32x@N)((((@U)whole & small) | (size & ~small)) | sign);
 #endif
 }
-"""
-    + to_bytes.VECTORS
-    + """\
 DLC_INLINE @V dlc_dots_@V(@V c, @V a, @V b)
 {
 @DOTS_OF_i32}
@@ -184,7 +180,6 @@ DLC_INLINE @F dlc_dots_@F(@F c, @V a, @V b)
 {
 @DOTS_OF_f32}
 """
-)
 _WORDS: Final = """
 /* Also where code is to be small: a call takes as long as what it computes. */
 #if defined(__GNUC__)
@@ -228,7 +223,7 @@ def dots_instruction(sums: str, lanes: int, names: Sequence[str]) -> Instruction
 
 def vector_of_sums(lanes: int, names: Sequence[str]) -> str:
     """Vectors of i32 and their functions; dot products by an instruction of a machine that has these."""
-    text = _VECTOR
+    text = _VECTOR + to_bytes.VECTORS
     for sums, portable in (("i32", _PORTABLE), ("f32", _PORTABLE_BF16)):
         found = dots_instruction(sums, lanes, names)
         text = text.replace(f"@DOTS_OF_{sums}", portable if found is None else found.body)
