@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,46 +66,30 @@ def on_one_thread(triple: Triple) -> LoopProgram:
 
 def seeded(program: LoopProgram, rng: random.Random, kind: str) -> Fault | None:
     """The program with one fault of a kind somewhere; None where there is no place for it."""
-    places = [(body, k) for body in _bodies(program.body) for k in range(len(body))]
+    places = [(body, whole, k) for body, whole in _bodies(program.body, tuple) for k in range(len(body))]
     rng.shuffle(places)
-    for body, k in places:
+    for body, whole, k in places:
         changed = KINDS[kind](rng, body, k)
         if changed is not None and changed != body:
             where = print_head(body[k], sizes_of(program))
-            return Fault(kind, where, replace(program, body=_replaced(program.body, body, changed)))
+            return Fault(kind, where, replace(program, body=whole(changed)))
     return None
 
 
-def _bodies(body: Body) -> Iterator[Body]:
-    """A body and all inside it."""
-    yield body
-    for s in body:
-        match s:
-            case For(_, _, _, inner) | Block(inner):
-                yield from _bodies(inner)
-            case If(_, then, otherwise):
-                yield from _bodies(then)
-                yield from _bodies(otherwise)
-            case _:
-                pass
+def _bodies(body: Body, whole: Callable[[Body], Body]) -> Iterator[tuple[Body, Callable[[Body], Body]]]:
+    """A body and all inside it, each with what makes the whole program of another one in its place.
+
+    Statements may be one object in two places, of which only one is to have the fault.
+    """
+    yield body, whole
+    for k, s in enumerate(body):
+        for name in ("body", "then", "otherwise"):
+            if hasattr(s, name):
+                yield from _bodies(getattr(s, name), partial(_around, body, whole, k, name))
 
 
-def _replaced(body: Body, old: Body, new: Body) -> Body:
-    """A body with one of those inside it, found by identity, replaced."""
-    if body is old:
-        return new
-    out: list[Stmt] = []
-    for s in body:
-        match s:
-            case For(_, _, _, inner):
-                out.append(replace(s, body=_replaced(inner, old, new)))
-            case Block(inner):
-                out.append(Block(_replaced(inner, old, new)))
-            case If(condition, then, otherwise):
-                out.append(If(condition, _replaced(then, old, new), _replaced(otherwise, old, new)))
-            case _:
-                out.append(s)
-    return tuple(out)
+def _around(body: Body, whole: Callable[[Body], Body], k: int, name: str, new: Body) -> Body:
+    return whole(_with(body, k, replace(body[k], **{name: new})))
 
 
 def _with(body: Body, k: int, *new: Stmt) -> Body:

@@ -13,7 +13,7 @@ import dlc.kernel.loops.check as check
 from dlc.base.types import Type, f32
 from dlc.kernel.expr import Axis, Const, Expr, Load
 from dlc.kernel.loops.check import Finding, check_loops
-from dlc.kernel.loops.program import Buffer, For, Let, Local, LoopProgram, Set, Stmt, Store, loop
+from dlc.kernel.loops.program import Buffer, For, Let, Local, LoopProgram, Set, Stmt, Store, loop, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.kernel.loop_faults import KINDS, Fault, Oracle, on_one_thread, seeded
@@ -187,6 +187,14 @@ def test_seeded_faults_are_rejected() -> None:
         if min(rejected[kind] for kind in KINDS) >= 3:
             return
     raise AssertionError(rejected)
+
+
+def test_a_fault_is_in_one_place_of_statements_that_are_one_object() -> None:
+    twice = loop(ROW, loop(COLUMN, Store("r0", ROW, p(ROW))))
+    for seed in range(8):
+        fault = seeded(program(twice, twice), random.Random(seed), "a wrong parallel mark")
+        assert fault is not None
+        assert [isinstance(s, For) and s.parallel for s in walk_stmts(fault.program.body)].count(True) == 1
 
 
 def test_a_change_that_means_nothing_is_no_fault() -> None:
