@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import pytest
 
 import dlc.kernel.loops.check as check
 from dlc.base.types import Type, f32
-from dlc.kernel.expr import Axis, Const, Expr, Load
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.loops.check import Finding, check_loops
 from dlc.kernel.loops.program import Buffer, For, Let, Local, LoopProgram, Set, Stmt, Store, loop, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
@@ -92,6 +93,32 @@ def test_a_finding_says_where() -> None:
     assert "r0[0] is not the kernel's, nor are 5 more" in finding.problem
     assert finding.statement == "r0[5-i] = s"
     assert finding.values == {"i": 5}
+
+
+SOFTMAX_OF_ONE = parse_kernel("""kernel(f32[6,1]) -> (f32[6,1]) local (f32[6,1], f32[6,1], f32[6,1]) {
+  t0[i,0] max= p0[i,0]
+  t1[i,0] = exp(p0[i,0]-t0[i,0])
+  t2[i,0] += t1[i,0]
+  r0[i,0] = t1[i,0]/t2[i,0]
+}""")
+
+
+def test_a_maximum_of_nothing_is_no_number() -> None:
+    """Any other number in the place of the maximum cancels, and an infinite one gives NaN."""
+    for start, right in ((2.0, True), (-math.inf, False)):
+        power = Apply("exp", (p(ROW) - S,))
+        body = loop(ROW, Let(S, Const(start)), Store("r0", ROW, power / power))
+        loops = LoopProgram(SOFTMAX_OF_ONE.params, SOFTMAX_OF_ONE.results, (), (body,))
+        assert bool(check_loops(SOFTMAX_OF_ONE, loops)) is not right
+
+
+def test_computed_values_lie_between_the_literals_that_they_are_compared_with() -> None:
+    text = """kernel(f32[5], f32[9], f32[5,9]) -> (f32[5]) {{
+      j<9: r0[i] += select(p0[i]*p1[j] >= (-0.5) and p0[i]*p1[j] <= 2.0, p2[i,j]{}, 0.0)
+    }}"""
+    kernel = parse_kernel(text.format(""))
+    for changed, right in (("", True), ("*2.0", False)):
+        assert bool(check_loops(kernel, schedule(parse_kernel(text.format(changed)), Machine()))) is not right
 
 
 def test_loops_of_another_kernel() -> None:

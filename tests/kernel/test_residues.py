@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from dlc.base.types import Array, f32, i32
-from dlc.kernel.loops.check.residues import HALF, NAN, Field, P, Unknowable, reduced, residue
+from dlc.kernel.loops.check.modular import HALF, NAN, P, reduced, residue
+from dlc.kernel.loops.check.order import Order
+from dlc.kernel.loops.check.residues import Field, Unknowable
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.integers(-HALF, HALF + 1, 2000).astype(np.float64) for _ in range(3))
@@ -34,6 +36,42 @@ def test_it_is_exact() -> None:
 def test_literals_are_the_fractions_that_they_are(value: float) -> None:
     numerator, denominator = value.as_integer_ratio()
     assert centred(int(residue(value)) * denominator) == centred(numerator)
+
+
+@np.errstate(all="ignore")
+def test_infinities_absorb_in_any_order() -> None:
+    inf = np.asarray([np.inf, -np.inf, 0.0, 3.0])
+    a, b = (x.ravel() for x in np.meshgrid(inf, inf))
+    assert np.array_equal(apply("add", a, b), apply("add", b, a))
+    assert np.array_equal(np.isinf(apply("mul", a, b)), np.isinf(a) | np.isinf(b))
+    assert np.array_equal(np.isinf(apply("sub", a, b)), np.isinf(a) | np.isinf(b))
+    assert np.array_equal(np.isinf(apply("div", a, b)), np.isinf(a))
+    assert not apply("div", A[:1], inf[:2]).any()
+    assert apply("exp", inf[:2]).tolist() == [np.inf, 0]
+    starts = np.array([0, 2, 3])
+    assert Field().combined_runs("add", f32, inf[::-1, None], starts)[:, 0].tolist() == [3, -np.inf, np.inf]
+    out = np.asarray([1.0, 1.0, -np.inf])
+    Field().combined_at("add", f32, out, (np.array([0, 0, 1, 2]),), np.array([-np.inf, np.inf, -np.inf, 5.0]))
+    assert out.tolist() == [np.inf, -np.inf, -np.inf]
+
+
+def test_what_is_compared_lies_between_literals_as_often_as_beyond() -> None:
+    numbers = Field(Order((-1.0, 0.25, 6.0)))
+    zero, quarter, one, six = (np.asarray(residue(x)) for x in (0.0, 0.25, 1.0, 6.0))
+    for low, high in ((zero, quarter), (quarter, one), (one, six)):
+        inside = numbers.applied("gt", f32, A, low) & numbers.applied("lt", f32, A, high)
+        assert abs(inside.mean() - 1 / 8) < 0.03
+    least, most = numbers.applied("min", f32, A, B), numbers.applied("max", f32, A, B)
+    assert np.array_equal(least + most, A + B)
+    assert numbers.applied("le", f32, least, most).all()
+    assert np.array_equal(numbers.applied("min", f32, -A, -B), -most)
+    small = np.arange(-9.0, 9.0)
+    assert np.array_equal(numbers.applied("max", f32, small, six), np.maximum(small, 6))
+    runs = numbers.combined_runs("max", f32, A[:, None], np.arange(0, len(A), 4))[:, 0]
+    out = np.full(len(A) // 4, -np.inf)
+    numbers.combined_at("max", f32, out, (np.arange(len(A)) // 4,), A)
+    assert np.array_equal(runs, out)
+    assert all(numbers.applied("ge", f32, out, A[k::4]).all() for k in range(4))
 
 
 def test_infinities_are_the_ends_of_the_order() -> None:

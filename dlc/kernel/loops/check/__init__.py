@@ -38,9 +38,11 @@ from dlc.base.extents import value
 from dlc.base.types import Array
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.accesses import path_to, store_at
+from dlc.kernel.loops.check.modular import differ
 from dlc.kernel.loops.check.operands import draws, operands, room, sizes_to_check
+from dlc.kernel.loops.check.order import order_of
 from dlc.kernel.loops.check.reference import reference
-from dlc.kernel.loops.check.residues import Unknowable, reduced
+from dlc.kernel.loops.check.residues import Field, Unknowable
 from dlc.kernel.loops.check.run import CheckedMachine
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
@@ -117,8 +119,9 @@ def _interface(kernel: Kernel, program: LoopProgram) -> tuple[Finding, ...]:
 def _checked(
     kernel: Kernel, program: LoopProgram, args: Mapping[str, Array], sizes: Mapping[str, int], most: int
 ) -> tuple[Finding, ...]:
+    order, flat = order_of(kernel), {name: np.ravel(a) for name, a in args.items()}
     for whole in (False, True):
-        machine = CheckedMachine(program, {name: np.ravel(a) for name, a in args.items()}, sizes, whole, most)
+        machine = CheckedMachine(program, Field(order), flat, sizes, whole, most)
         try:
             machine.start(program.body)
         except LoopFault as fault:
@@ -189,7 +192,7 @@ def _compared(
     expected = reference(kernel, args, sizes, known, MOST_POINTS)
     for r in program.results:
         got, want = machine.memory.tensors[r.name].reshape(room(r.type, sizes)), expected[r.name]
-        wrong = known[r.name] & ((reduced(got - want) != 0) if got.dtype.kind == "f" else got != want)
+        wrong = known[r.name] & (differ(got, want) if got.dtype.kind == "f" else got != want)
         if not wrong.any():
             continue
         element = int(np.flatnonzero(wrong.ravel())[0])

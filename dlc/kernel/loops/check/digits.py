@@ -14,7 +14,8 @@ import numpy as np
 
 from dlc.base.types import Array
 from dlc.kernel.expr import Apply, Expr
-from dlc.kernel.loops.check.residues import Unknowable, reduced
+from dlc.kernel.loops.check.modular import reduced
+from dlc.kernel.loops.check.residues import Unknowable
 from dlc.kernel.loops.program import WORD, Let, Stmt, Words, walk_stmts
 
 

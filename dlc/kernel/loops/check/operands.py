@@ -11,7 +11,8 @@ from dlc.base.extents import symbols, value
 from dlc.base.types import Array, Type
 from dlc.kernel.expr import Apply, Const, Load, walk
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.check.residues import HALF, NAN, reduced, residue
+from dlc.kernel.loops.check.modular import HALF, NAN, reduced, residue
+from dlc.kernel.loops.check.order import COMPARING
 
 _WIDE = 1000
 """Integers that are no subscripts lie between this and its negative, within their type."""
@@ -70,9 +71,10 @@ def _residues(shape: tuple[int, ...], rng: np.random.Generator, applied: set[str
 def _thresholds(kernel: Kernel) -> list[float]:
     """Residues of the literals of a kernel that compares: a random number seldom lies between two of them."""
     exprs = [x for n in kernel.nests for x in walk(n.body)]
-    if not any(isinstance(x, Apply) and x.fn in _COMPARING | _CHOOSING for x in exprs):
+    if not any(isinstance(x, Apply) and x.fn in COMPARING | _CHOOSING for x in exprs):
         return []
-    return sorted({0.0, *(residue(float(x.value)) for x in exprs if isinstance(x, Const))})
+    literals = (float(x.value) for x in exprs if isinstance(x, Const))
+    return sorted({0.0, *(residue(x) for x in literals if math.isfinite(x))})
 
 
 def _subscripts(kernel: Kernel) -> int:
@@ -88,16 +90,13 @@ def _subscripts(kernel: Kernel) -> int:
                     found = True
                     extents.append(max(1, extent))
         guards = [] if nest.where is None else [nest.where]
-        guards += [x for x in walk(nest.body) if isinstance(x, Apply) and x.fn in _COMPARING]
+        guards += [x for x in walk(nest.body) if isinstance(x, Apply) and x.fn in COMPARING]
         found |= any(isinstance(x, Load) and not tensors[x.param].dtype.is_float for g in guards for x in walk(g))
     return min(extents) if found else 0
 
 
 _CHOOSING = frozenset({"min", "max", "select", "abs", "sign"})
 _MOST_DRAWS = 64
-
-
-_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def draws(kernel: Kernel, most: int) -> int:

@@ -18,6 +18,7 @@ from dlc.kernel.evaluate import Points, run_nest, slabs
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, loads, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.operands import room
+from dlc.kernel.loops.check.order import order_of
 from dlc.kernel.loops.check.residues import Field
 from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import conjuncts
@@ -38,7 +39,7 @@ def reference(
     while _points(kernel, chosen) > most and fewer >= _FEWEST:
         asked, chosen = _asked(kernel, args, sizes, {name: _thinned(mask, fewer) for name, mask in masks.items()})
         fewer //= 2
-    numbers = Field()
+    numbers = Field(order_of(kernel))
     env = dict(args)
     for t in (*kernel.results, *kernel.locals):
         env[t.name] = np.full(room(t.type, sizes), numbers.literal(kernel.start_of(t.name), t.dtype))

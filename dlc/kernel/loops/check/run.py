@@ -19,8 +19,9 @@ from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
 from dlc.kernel.loops.check.digits import added_up, unrounded, words_of_digits
 from dlc.kernel.loops.check.memory import Iterations, KnownMemory, ParallelFault, Sharing
+from dlc.kernel.loops.check.modular import reduced
 from dlc.kernel.loops.check.operands import room
-from dlc.kernel.loops.check.residues import Field, Unknowable, reduced
+from dlc.kernel.loops.check.residues import Field, Unknowable
 from dlc.kernel.loops.evaluate import AT_ONCE, Machine, Values, everywhere, iterations
 from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.program import (
@@ -48,18 +49,25 @@ class CheckedMachine(Machine):
     """Runs a program on known and unknown values."""
 
     def __init__(
-        self, program: LoopProgram, args: Mapping[str, Array], sizes: Mapping[str, int], whole: bool, most: int
+        self,
+        program: LoopProgram,
+        numbers: Field,
+        args: Mapping[str, Array],
+        sizes: Mapping[str, int],
+        whole: bool,
+        most: int,
     ) -> None:
         """A machine with the arguments, flat, by name.
 
         Args:
             program: What is run.
+            numbers: Its arithmetic.
             args: Of its parameters.
             sizes: Of its symbols.
             whole: Run every iteration.
             most: Values that are computed in one loop, before iterations are left out.
         """
-        numbers = self.field = Field()
+        self.field = numbers
         empty = {r.name: np.zeros(math.prod(room(r.type, sizes)), numbers.numpy(r.dtype)) for r in program.results}
         self.digits = frozenset(b.name for b in program.buffers if b.digits)
         self.digit_words = words_of_digits(program.body, self.digits)
