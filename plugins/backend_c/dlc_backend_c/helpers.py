@@ -16,18 +16,18 @@ from functools import lru_cache
 
 MATH = "#include <math.h>"
 """The paragraph that declares the functions of C's math library."""
-_OF_ANY_FLOAT = """
+_WORD = re.compile(r"\w+")
+_OF_ANY_FLOAT = _WORD.findall("""
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax
     fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint
     nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc
-""".split()
-_MACROS = """
+""")
+_MACROS = _WORD.findall("""
     HUGE_VAL HUGE_VALF INFINITY NAN fpclassify isfinite isgreater isgreaterequal isinf isless islessequal islessgreater
     isnan isnormal isunordered signbit
-""".split()
+""")
 MATH_NAMES = (*_OF_ANY_FLOAT, *(f"{name}f" for name in _OF_ANY_FLOAT), *_MACROS)
-"""What C99 says in 7.12 that math.h declares, but for `long double`."""
-_WORD = re.compile(r"\w+")
+"""What math.h declares, by section 7.12 of C99, but for `long double`."""
 _FUNCTION = re.compile(r"^DLC_(?:INLINE|LOCAL) [\w ]*?(\w+)\(", re.MULTILINE)
 _TYPE = re.compile(r"^typedef [\w ]*?(\w+)(?: __attribute__\(\(.*\)\))?;", re.MULTILINE)
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
