@@ -247,9 +247,10 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
 
     Integer literals only ever meet index arithmetic or integer data, where these identities are exact.
     """
+    if len(arguments) == 2:
+        a, b = arguments
+        return _binary(fn, a if isinstance(a, Expr) else lift(a), b if isinstance(b, Expr) else lift(b))
     args = tuple([a if isinstance(a, Expr) else lift(a) for a in arguments])
-    if len(args) == 2:
-        return _binary(fn, *args)
     match args:
         case (Const(True), then, _) if fn == "select":
             return then
@@ -260,6 +261,8 @@ def apply(fn: str, *arguments: Expr | Number) -> Expr:
 
 
 def _binary(fn: str, a: Expr, b: Expr) -> Expr:
+    if not isinstance(a, Const) and not isinstance(b, Const):
+        return Apply(fn, (a, b))
     x, y = _int(a), _int(b)
     if x is None and y is None and fn != "and":
         return Apply(fn, (a, b))
@@ -325,7 +328,17 @@ def loads(e: Expr) -> Iterator[Load]:
 
 def axes_in(*exprs: Expr) -> tuple[Axis, ...]:
     """The axes that occur, each once, in reading order."""
-    return tuple(dict.fromkeys(x for e in exprs for x in walk(e) if isinstance(x, Axis)))
+    found: dict[Axis, None] = {}
+    stack = list(exprs[::-1])
+    while stack:  # as `walk`, which would hand over every part
+        e = stack.pop()
+        if isinstance(e, Apply):
+            stack += e.args[::-1]
+        elif isinstance(e, Axis):
+            found[e] = None
+        elif isinstance(e, Load):
+            stack += e.index[::-1]
+    return tuple(found)
 
 
 def factors(e: Expr) -> Iterator[Expr]:

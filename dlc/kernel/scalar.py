@@ -141,8 +141,11 @@ def _rounding(fn: Callable[..., Any]) -> Callable[..., Any]:
     type, and a result that is no comparison is rounded to theirs."""
 
     def value(*args: Any) -> Any:
-        of = next((d for a in args if (d := getattr(a, "dtype", None)) is not None and d.isbuiltin == 2), None)
-        if of is None:
+        for a in args:
+            of = getattr(a, "dtype", None)
+            if of is not None and of.isbuiltin == 2:
+                break
+        else:
             return fn(*args)
         found = np.asarray(fn(*(in_compute_type(np.asarray(a)) for a in args)))
         return found if found.dtype.kind == "b" else found.astype(of)

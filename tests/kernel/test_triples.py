@@ -20,14 +20,16 @@ from tests.kernel import triples as tried
 from tests.kernel.triples import Triple, in_double, minimised, triples
 from tests.machines import MACHINES
 
-SAMPLE = 30
+SAMPLE = 32
 """Seeds of models; about a hundred triples."""
+LONG = 19
+"""A seed of which loops take a third of the time of all; schedule_fuzz.py has more of its kind."""
 
 
-@pytest.mark.parametrize("first", range(0, SAMPLE, 10))
+@pytest.mark.parametrize("first", range(0, SAMPLE, 8))
 def test_random_triples(first: int) -> None:
-    for seed in range(first, first + 10):
-        for form, triple in triples(seed):
+    for seed in range(first, first + 8):
+        for form, triple in triples(seed) if seed != LONG else ():
             problem = triple.problem()
             assert not problem, f"seed {seed}, {form}: {problem}\n{triple}"
 

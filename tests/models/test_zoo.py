@@ -29,6 +29,8 @@ MODELS: dict[str, tuple[Callable[[Path], Feeds], float]] = {
     "float16": (partial(narrow.convnet, dtype="float16"), 2e-2),
     "dynamic int8": (partial(narrow.dynamic, what="convnet", weights="QUInt8"), 2e-2),
 }
+NUMBERS = ("--target", "c{flags=-O0}")
+"""They are compared, and nothing is timed."""
 QDQ = {"form": "QDQ", "per_channel": True, "what": "convnet"}
 for activations, weights in (("QUInt8", "QInt8"), ("QInt16", "QInt8")):
     MODELS[f"{activations} {weights}"] = (partial(narrow.static, activations=activations, weights=weights, **QDQ), 2e-2)
@@ -40,7 +42,7 @@ def test_it_matches_onnxruntime(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     feeds: Any = make(path)
     np.savez(path.with_suffix(".npz"), **feeds)
-    found = check.check(path, "plain onnxruntime", tolerance)
+    found = check.check(path, "plain onnxruntime", tolerance, options=NUMBERS)
     assert found["result"] == "matches", found["detail"]
 
 
@@ -48,7 +50,7 @@ def test_a_difference_is_told(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     feeds: Any = layers.onnx_speech(path)
     np.savez(path.with_suffix(".npz"), **feeds)
-    assert check.check(path, "plain onnxruntime", 0.0)["result"] == "differs"
+    assert check.check(path, "plain onnxruntime", 0.0, options=NUMBERS)["result"] == "differs"
     assert check.error(np.array([1.0, 2.0]), np.array([1.0, np.nan])) == np.inf
     assert check.error(np.array([1, 2]), np.array([1, 3])) == np.inf
     assert check.error(np.zeros((2, 1)), np.zeros(2)) == np.inf

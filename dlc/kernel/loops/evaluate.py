@@ -71,7 +71,7 @@ class Machine:
         """A machine with this memory; `dtypes` are those of its tensors, `stored` the narrow ones of some."""
         self.memory, self.dtypes, self.stored, self.numbers = memory, dtypes, stored, numbers
         self.types: dict[Expr, DType | None] = {}
-        self.literals: dict[tuple[int, str, DType | None], tuple[DType | None, ...]] = {}
+        self.literals: dict[tuple[int, str, int], tuple[DType | None, ...]] = {}
         """By identity of the arguments, which the program keeps: a loop in order asks as often as it has iterations."""
         self.known_traits: dict[int, Traits] = {}
         self._in_order: set[int] = set()
@@ -296,7 +296,7 @@ class Values(Interpreter):
         """At the active points of a batch."""
         self.numbers = machine.numbers
         self._machine, self.batch, self.active = machine, batch, active
-        self._known: dict[tuple[int, DType | None], Array] = {}
+        self._known: dict[tuple[int, int], Array] = {}  # types by identity: there is one object of each
 
     @property
     def rows(self) -> int:
@@ -313,7 +313,7 @@ class Values(Interpreter):
 
     def literal_dtypes(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> tuple[DType | None, ...]:
         """Found once for every place of the program."""
-        key = (id(args), fn, like)
+        key = (id(args), fn, id(like))
         found = self._machine.literals.get(key)
         if found is None:
             found = self._machine.literals[key] = super().literal_dtypes(fn, args, like)
@@ -357,10 +357,11 @@ class Values(Interpreter):
         """The value, computed once for every use in a statement."""
         if not isinstance(e, Apply):
             return super().value(e, like)
-        key = (id(e), like)
-        if key not in self._known:
-            self._known[key] = super().value(e, like)
-        return self._known[key]
+        key = (id(e), id(like))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self.applied(e.fn, e.args, like)
+        return found
 
     def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
         """As C: what follows a decided `and` or `or` is not evaluated."""

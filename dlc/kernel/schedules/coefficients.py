@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from dlc.kernel.cook_toom import Matrix
 from dlc.kernel.expr import Apply, Axis, Const, Expr, apply, axes_in, loads, select, substitute
@@ -34,6 +35,7 @@ def _chosen(index: Expr, values: Sequence[Expr]) -> Expr:
     return found
 
 
+@lru_cache(maxsize=256)  # the kernels of a network share a few
 def matrix_of(e: Expr, row: Axis, column: Axis) -> Matrix | None:
     """The matrix that an expression over two axes is; None for any other expression."""
     if e_has_others(e, row, column) or row.extent * column.extent > MOST:

@@ -10,6 +10,7 @@ Loads that do not move are scalars, repeated in every lane. Anything else has no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from dlc.base.types import DType, i8, i32, u8
@@ -62,7 +63,7 @@ def vectorise(
                 return None
             if known is None:
                 return neighbours(name, at, mapping, lane, words.get(name, 1), apart)
-            key = (name, at, *(mapping.get(axis) for axis in axes_in(at)))
+            key = (name, at, *map(mapping.get, _axes_in(at)))
             if key not in known:
                 known[key] = neighbours(name, at, mapping, lane, words.get(name, 1))
             return known[key]
@@ -77,6 +78,9 @@ def vectorise(
             return None if any(p is None for p in parts) else Apply(fn, tuple(p for p in parts if p is not None))
         case _:
             return None
+
+
+_axes_in = lru_cache(maxsize=1 << 12)(axes_in)  # of a tile's loads, asked for each of its vectors
 
 
 def _rounds(fn: str, dtype: DType) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count, product
 from typing import Self
 
@@ -169,18 +170,9 @@ class _Writer:
         body = data[(*points, row * channel.extent + channel)] * t.weights
         sums = Nest(target, (*points, row, column), axes, body, "add")
         of = Kernel((data, kernel.tensors[t.weights.param]), (result,), (), (sums,))
-        group = single(sums)
-        place = Place(group, of, machine, frozenset(), self.place.number, open_scope(group, of))
-        problem = Unfit("no vector fits its products")
-        for choice in Tiles.candidates(place):
-            try:
-                applied = choice.apply(place)
-            except Unfit as found:
-                problem = found
-            else:
-                self.buffers += applied.buffers
-                return applied.body
-        raise problem
+        products = _products(of, machine, self.place.number)
+        self.buffers += products.buffers
+        return products.body
 
     # ---- results ----
     def _backward(self, source: str, lanes: int, start: Expr, stop: Expr) -> tuple[Stmt, ...]:
@@ -236,6 +228,20 @@ class _Writer:
         half, vectors = self._buffer("halfback", len(t.rows) * points * lanes), Vectors(self.fresh, lanes)
         body = column_loop(t, half, product_at, vectors), row_loop(t, half, store, vectors)
         return (For(number, start, stop, (For(vector, Const(0), Const(column.extent), body, lanes),)),)
+
+
+@lru_cache(maxsize=64)  # the same for who asks whether there are loops, and then for the loops
+def _products(kernel: Kernel, machine: Machine, number: int) -> Applied:
+    """The only nest of a kernel in register tiles."""
+    group = single(kernel.nests[0])
+    place = Place(group, kernel, machine, frozenset(), number, open_scope(group, kernel))
+    problem = Unfit("no vector fits its products")
+    for choice in Tiles.candidates(place):
+        try:
+            return choice.apply(place)
+        except Unfit as found:
+            problem = found
+    raise problem
 
 
 def _everywhere(where: Expr, mapping: Mapping[Expr, Expr], inner: tuple[Axis, Axis]) -> Expr:

@@ -1,9 +1,9 @@
 """Which helpers of a prelude a text uses.
 
 A prelude consists of paragraphs. Those that begin with `#` belong to every program; each of the others defines helpers,
-and is there for who uses one of them:
+and is there for who uses one of them. So is math.h, which takes compilers longer to read than most kernels:
 
-    #include <math.h>
+    #include <stdint.h>
 
     /* A comment belongs to what follows it. */
     DLC_INLINE float dlc_sign_f32(float x) { … }
@@ -14,7 +14,20 @@ What helpers use is found in their text, as what kernels use is in theirs: there
 import re
 from functools import lru_cache
 
+MATH = "#include <math.h>"
+"""The paragraph that declares the functions of C's math library."""
 _WORD = re.compile(r"\w+")
+_OF_ANY_FLOAT = _WORD.findall("""
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax
+    fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint
+    nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc
+""")
+_MACROS = _WORD.findall("""
+    HUGE_VAL HUGE_VALF INFINITY NAN fpclassify isfinite isgreater isgreaterequal isinf isless islessequal islessgreater
+    isnan isnormal isunordered signbit
+""")
+MATH_NAMES = (*_OF_ANY_FLOAT, *(f"{name}f" for name in _OF_ANY_FLOAT), *_MACROS)
+"""What math.h declares, by section 7.12 of C99, but for `long double`."""
 _FUNCTION = re.compile(r"^DLC_(?:INLINE|LOCAL) [\w ]*?(\w+)\(", re.MULTILINE)
 _TYPE = re.compile(r"^typedef [\w ]*?(\w+)(?: __attribute__\(\(.*\)\))?;", re.MULTILINE)
 _MACRO = re.compile(r"^#define (\w+)", re.MULTILINE)
@@ -35,6 +48,7 @@ def needed(prelude: str, text: str) -> str:
     """The prelude with those helpers only that a text uses, directly or by way of others; the order stays."""
     parts = _parts(prelude)
     home = {name: part for part in parts if _is_helper(part) for name in (*names(part), *macros(part))}
+    home |= dict.fromkeys(MATH_NAMES, MATH)
     used: set[str] = set()
     waiting = [text]
     while waiting:
@@ -55,7 +69,7 @@ def macros(prelude: str) -> tuple[str, ...]:
 
 
 def _is_helper(part: str) -> bool:
-    return not part.startswith("#")
+    return part == MATH or not part.startswith("#")
 
 
 @lru_cache(maxsize=64)

@@ -18,18 +18,22 @@ from dlc_backend_c import (
     rolled,
     to_bytes,
 )
-from dlc_backend_c.helpers import needed, paragraphs
+from dlc_backend_c.helpers import MATH, needed, paragraphs
 from dlc_backend_c.lanes_to_c import vector
 from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE, spell
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.vector_math import scalar_functions, vector_functions
 
-_HEAD = """\
-#include <math.h>
+# Before `_TILES`: a compiler notes the options that hold with every declaration, of which math.h has a thousand.
+_INCLUDES = f"""\
+{MATH}
+
 #include <stddef.h>
 #include <stdint.h>
 
+"""
+_HEAD = """\
 #define DLC_INLINE static inline
 
 DLC_INLINE ptrdiff_t dlc_min_index(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
@@ -232,6 +236,7 @@ def whole_prelude(target: CTarget) -> str:
 
 
 def _sections(target: CTarget) -> Iterator[str]:
+    yield _INCLUDES
     if target.vector_bytes:
         yield _TILES
     yield _HEAD + in_order.DEFINITION + masks.DEFINITION + rolled.DEFINITION
