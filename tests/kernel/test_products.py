@@ -114,6 +114,36 @@ def test_the_order_of_factors_does_not_matter(spelling: str) -> None:
     assert sum(n.points for n in one.nests) == sum(n.points for n in other.nests)
 
 
+def test_a_part_that_is_known_is_read() -> None:
+    kernel = parse_kernel("""kernel(p0: f32[8,6], p1: f32[9,6], p2: f32[8,9]) -> (r0: f32[8,9], r1: f32[8]) {
+      i<8 j<9 k<6: r0[i,j] += p0[i,k]*p1[j,k]
+      i<8 k<6 j<9: r1[i] += p0[i,k]*p2[i,j]*p1[j,k]
+    }""")
+    assert lines(kernel) == ["k<6: r0[i,j] += p0[i,k]*p1[j,k]", "j<9: r1[i] += r0[i,j]*p2[i,j]"]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "i<8 j<9 k<6: t0[i,j] += t1[i,k]*p1[j,k]",  # t1 changes later
+        "i<8 j<9 k<6: t0[i,j] += p0[i,k]*p1[j,k]*p1[j,k]",
+        "i<8 j<9 k<6: t0[i,j] += p0[i,k]*p1[j,5-k]",
+        "i<8 j<9 k<6: t0[i,j] max= p0[i,k]*p1[j,k]",
+    ],
+)
+def test_what_is_another_part_is_not_read(first: str) -> None:
+    kernel = parse_kernel(f"""kernel(p0: f32[8,6], p1: f32[9,6], p2: f32[8,9]) -> (r0: f32[8,9], r1: f32[8])
+    local (t0: f32[8,9], t1: f32[8,6]) {{
+      i<8 k<6: t1[i,k] = p0[i,k]*2.0
+      {first}
+      i<8 k<6: t1[i,k] += p0[i,k]
+      i<8 j<9: r0[i,j] = t0[i,j]
+      i<8 k<6 j<9: r1[i] += t1[i,k]*p2[i,j]*p1[j,k]
+    }}""")
+    (last,) = [line for line in lines(kernel) if "r1" in line]
+    assert "t0" not in last
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_products_keep_their_values(seed: int) -> None:
     rng = random.Random(seed)

@@ -11,8 +11,9 @@ some kilobytes ahead. Rows run in blocks, whose first and last iterations have f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from dlc.base.types import DType, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, substitute, walk
@@ -29,6 +30,7 @@ from dlc.kernel.loops.program import (
     wrap,
 )
 from dlc.kernel.nest import Nest, identity
+from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.by_vectors import by_vectors
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.estimate import BESIDES, Estimate
@@ -51,6 +53,10 @@ AHEAD = 8192
 """Bytes between what is read and what is fetched, as far as whole rows allow."""
 SHARE = 0.25
 """Of the time that memory takes, what arithmetic takes at least: less of it hides behind memory by itself."""
+SHORT = 8
+"""Vectors of rows in a cache from which on several loops at the same time are faster than one after the other."""
+LONG_FUNCTIONS: Final = frozenset(name for name, fn in SCALARS.items() if fn.lanes and fn.cycles >= 20.0)
+"""Functions whose operations wait for each other for longer than a processor looks ahead: exp and the like."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Pipelined(Choice):
         if machine.ordered or machine.vector_bytes < 16:
             raise Unfit("there are no vectors" if not machine.ordered else "sums keep their order")
         row = scope.shared[-1]
-        count = self.rows or min(BLOCK, row.extent)
+        count = self.rows or min(BLOCK, -(-row.extent // machine.threads))
         stages = row_stages(place, scope)
         last = max(stages.of)
         types = {place.kernel.tensors[n.out].dtype for n in stages.nests}
@@ -81,7 +87,7 @@ class Pipelined(Choice):
         )
         require(conditions)
         if not self.rows:
-            _check_size(place, scope, row)
+            _check_size(place, scope, stages)
         block = Axis(f"{row.name}b", row.extent // count)
         pipeline = _Pipeline(place, scope, stages, block * count, row)
         loops: list[Stmt] = [For(block, Const(0), block.stop, pipeline.block(count))]
@@ -100,17 +106,25 @@ class Pipelined(Choice):
         return applied, replace(found, cycles=max(far, work) + BESIDES * min(far, work))
 
 
-def _check_size(place: Place, scope: Scope, row: Axis) -> None:
-    """Raise Unfit for what caches hold, or rows of which they do not hold as many as are in flight."""
-    tensors, machine = place.kernel.tensors, place.machine
+def _check_size(place: Place, scope: Scope, stages: RowStages) -> None:
+    """Raise Unfit for rows of which caches hold fewer than are in flight, and for those where little is waited for."""
+    tensors, machine, row = place.kernel.tensors, place.machine, scope.shared[-1]
     moving = {x.param for n in scope.nests for x in loads(n.body) if coefficient(x.index[0], row) != 0}
     moving |= {n.out for n in scope.nests if n.out not in scope.scalars}
-    sizes = [tensors[name].type.nbytes for name in moving if name not in scope.narrow]
-    if not machine.past or max(sizes, default=0) < machine.past:
-        raise Unfit("a cache may hold its rows")
+    if not _is_far(place, moving - set(scope.narrow)):
+        if not any(isinstance(x, Apply) and x.fn in LONG_FUNCTIONS for n in stages.nests for x in walk(n.body)):
+            raise Unfit("a cache may hold its rows, whose arithmetic does not take long")
+        if stages.inner.extent < SHORT * machine.lanes(4):
+            raise Unfit("a cache may hold its rows, which are short")
     flight = sum(tensors[name].type.nbytes for name in moving) // math.prod(a.extent for a in scope.shared)
     if 4 * flight > machine.l2:
         raise Unfit(f"its rows take {flight} bytes, of which a cache has to hold several")
+
+
+def _is_far(place: Place, moving: Collection[str]) -> bool:
+    """Whether no cache holds the largest of these tensors."""
+    sizes = [place.kernel.tensors[name].type.nbytes for name in moving]
+    return bool(place.machine.past) and max(sizes, default=0) >= place.machine.past
 
 
 @dataclass(frozen=True)
@@ -196,6 +210,9 @@ class _Pipeline:
             found += (Set(self.held(x, u), self.held(x, u - 1)) for u in range(stages.last[x], ready, -1))
         for k, nest in enumerate(stages.nests):
             x = self.scope.scalars.get(nest.out)
+            if (stage := stages.results.get(k)) is not None and (place := rows.get(stage - 1)) is not None:
+                mapping = {self.row: simplify(self.first + place), **self.values(nest, stage)}
+                found.append(Store(nest.out, at(nest.index[0], mapping), at(nest.body, mapping)))
             if x is None:
                 continue
             behind = self.held(x, stages.ready[x])

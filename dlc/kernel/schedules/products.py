@@ -9,7 +9,8 @@
 What does not depend on the axes that are added up is multiplied, or divided by, once; what costs more than a
 multiplication and depends on a few axes only is computed once for all values of the others. Of several tensors two at a
 time are multiplied and added up, in the order of the fewest steps (opt_einsum's optimal one), where that saves a part
-of them. Terms that have no axis in common are added up by themselves.
+of them; a part that an earlier nest has computed takes none. Terms that have no axis in common are added up by
+themselves.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def ordered_products(kernel: Kernel, machine: Machine) -> Kernel:
     if machine.ordered:
         return kernel
     work = _Work(kernel)
-    for nest in kernel.nests:
+    for number, nest in enumerate(kernel.nests):
+        work.number = number
         work.add(nest, len(kernel.writers[nest.out]) == 1)
-    if len(work.nests) == len(kernel.nests):
+    if tuple(work.nests) == kernel.nests:
         return kernel
     return replace(kernel, nests=tuple(work.nests), locals=(*kernel.locals, *work.made))
 
@@ -73,20 +75,30 @@ class _Order:
         points: Of all loops.
         turned: Products whose last axis is the last one of neither operand, so that no vectors lie there.
         parts: The factors that are multiplied last, as two sets; None for a single one.
+        known: What an earlier nest has computed.
     """
 
     points: int = 0
     turned: int = 0
     parts: tuple[frozenset[int], frozenset[int]] | None = None
+    known: Load | None = None
 
 
 class _Work:
-    """The nests of a kernel that is written anew, and the tensors between them."""
+    """The nests of a kernel that is written anew, and the tensors between them.
+
+    Attributes:
+        number: The nest of the kernel that is added.
+    """
+
+    number = 0
 
     def __init__(self, kernel: Kernel) -> None:
         self.nests: list[Nest] = []
         self.made: list[Param] = []
         self._tensors = dict(kernel.tensors)
+        self._writers = kernel.writers
+        self._products: dict[Hashable, tuple[str, tuple[int, ...]]] = {}
 
     def add(self, nest: Nest, alone: bool) -> None:
         """A nest, or several that leave the same; `alone`: no other one writes what it writes."""
@@ -191,9 +203,11 @@ class _Work:
         several = 1 < len(factors) <= MOST_FACTORS
         orders: Mapping[frozenset[int], _Order] = {}
         if several and not divides and nest.where is None:
-            orders = _orders(nest, factors)
+            orders = _orders(nest, factors, self._known(nest, factors))
         if not orders or orders[whole].points > GAIN * _at_once(nest, factors):
             self.nests.append(nest)
+            if several and alone and not divides and nest.where is None:
+                self._note(nest, factors)
         else:
             body = self._part(nest, factors, orders, whole)
             summed = tuple(a for a in nest.reduction_axes if a in axes_in(body))
@@ -204,7 +218,9 @@ class _Work:
         self, nest: Nest, factors: Sequence[_Factor], orders: Mapping[frozenset[int], _Order], of: frozenset[int]
     ) -> Expr:
         """The product of some factors, added up as far as it can be before the others; not added up if it is all."""
-        parts = orders[of].parts
+        parts, known = orders[of].parts, orders[of].known
+        if known is not None:
+            return known
         if parts is None:
             value = factors[min(of)].value
         else:
@@ -217,6 +233,36 @@ class _Work:
         part = self._tensor(nest, index)
         self.nests.append(Nest(part.param, index, (*index, *(a for a in nest.axes if a in axes - left)), value, "add"))
         return part
+
+    def _note(self, nest: Nest, factors: Sequence[_Factor]) -> None:
+        """Remember a sum of a product, of tensors that do not change any more."""
+        changed = any(max(self._writers.get(name, (-1,))) >= self.number for name in nest.reads())
+        if not changed and (named := _named(factors, frozenset(_kept(nest)))) is not None:
+            key, axes = named
+            if all(isinstance(i, Axis) for i in nest.index):
+                self._products[key] = nest.out, tuple(axes.index(i) for i in nest.index if isinstance(i, Axis))
+
+    def _known(self, nest: Nest, factors: Sequence[_Factor]) -> Mapping[frozenset[int], Load]:
+        """The parts of a product that earlier nests have computed."""
+        found: dict[frozenset[int], Load] = {}
+        for size in range(2, len(factors)) if self._products else ():
+            for members in combinations(range(len(factors)), size):
+                of = frozenset(members)
+                named = _named([factors[k] for k in members], _left(nest, factors, of))
+                if named is not None and named[0] in self._products:
+                    out, places = self._products[named[0]]
+                    found[of] = Load(out, tuple(named[1][p] for p in places))
+        return found
+
+
+def _named(factors: Sequence[_Factor], left: frozenset[Axis]) -> tuple[Hashable, tuple[Axis, ...]] | None:
+    """What tells a sum of a product of different tensors from others, and its axes in the order that it names them."""
+    values = sorted((f.value for f in factors if isinstance(f.value, Load)), key=lambda x: x.param)
+    if len({x.param for x in values}) < len(factors) or any(not isinstance(i, Axis) for x in values for i in x.index):
+        return None
+    axes = tuple(axes_in(*values))
+    names = {a: a.named(f"{k}") for k, a in enumerate(axes)}
+    return (tuple(substitute(x, names) for x in values), frozenset(names[a] for a in axes if a in left)), axes
 
 
 def _kept(nest: Nest) -> tuple[Axis, ...]:
@@ -290,8 +336,10 @@ def _at_once(nest: Nest, factors: Sequence[_Factor]) -> int:
     return nest.points + min(points([first, *one]) + points(other) for one, other in parts)
 
 
-def _orders(nest: Nest, factors: Sequence[_Factor]) -> Mapping[frozenset[int], _Order]:
-    """The best order of every set of factors."""
+def _orders(
+    nest: Nest, factors: Sequence[_Factor], known: Mapping[frozenset[int], Load]
+) -> Mapping[frozenset[int], _Order]:
+    """The best order of every set of factors, of which some products are known."""
     found: dict[frozenset[int], _Order] = {}
     last: dict[frozenset[int], Axis | None] = {}
     everything = range(len(factors))
@@ -304,6 +352,9 @@ def _orders(nest: Nest, factors: Sequence[_Factor]) -> Mapping[frozenset[int], _
     for size in range(2, len(factors) + 1):
         for members in combinations(everything, size):
             of = frozenset(members)
+            if of in known:
+                found[of], last[of] = _Order(known=known[of]), next(iter(axes_in(known[of].index[-1])), None)
+                continue
             best: _Order | None = None
             rest = (*nest.reduction_axes, *_kept(nest))
             end = [a for a in rest if a in _left(nest, factors, of)][-1:]

@@ -29,6 +29,8 @@ class RowStages:
         nests: Nests that share their inner axis.
         inner: That axis.
         of: Stages of nests; -1 for one that computes a number of the row from other numbers, at the end.
+        results: Of nests that compute a result of the row from numbers, by their places, the stage that these are
+            ready for.
         ready: Of numbers of a row, the stage that may use them first.
         last: Of numbers of a row, the last stage that uses them.
     """
@@ -36,6 +38,7 @@ class RowStages:
     nests: tuple[Nest, ...]
     inner: Axis
     of: tuple[int, ...]
+    results: Mapping[int, int]
     ready: Mapping[Local, int]
     last: Mapping[Local, int]
 
@@ -61,6 +64,7 @@ def row_stages(place: Place, scope: Scope) -> RowStages:
         for n, a in zip(nests, axes, strict=True)
     )
     of: list[int] = []
+    results: dict[int, int] = {}
     ready: dict[Local, int] = {}
     last: dict[Local, int] = {}
     written: dict[str, tuple[int, Expr]] = {}
@@ -68,12 +72,17 @@ def row_stages(place: Place, scope: Scope) -> RowStages:
         numbers = {x for x in walk(nest.body) if isinstance(x, Local)}
         stage = max((ready[x] for x in numbers), default=0)
         scalar = scope.scalars.get(nest.out)
+        if results and any(x.param == alike[n].out for n in results for x in loads(nest.body)):
+            raise Unfit("a result of a row is read again")
         if not own:
-            if scalar is None or nest.reduce is not None or any(x.param in written for x in loads(nest.body)):
-                raise Unfit("a number of a row is a result, or computed from one of its elements")
+            if nest.reduce is not None or any(x.param in written for x in loads(nest.body)):
+                raise Unfit("a number of a row is computed from one of its elements")
             stage = max(1, stage)
             of.append(-1)
-            ready[scalar] = last[scalar] = stage
+            if scalar is None:
+                results[k] = stage
+            else:
+                ready[scalar] = last[scalar] = stage
         else:
             stage = _behind(nest, stage, written, scope.narrow)
             of.append(stage)
@@ -85,7 +94,7 @@ def row_stages(place: Place, scope: Scope) -> RowStages:
                 raise Unfit("it has other nests than sums and elements of rows")
         for x in numbers:
             last[x] = max(last[x], stage)
-    return RowStages(alike, inner, tuple(of), ready, last)
+    return RowStages(alike, inner, tuple(of), results, ready, last)
 
 
 def _behind(nest: Nest, stage: int, written: Mapping[str, tuple[int, Expr]], narrow: Sequence[str]) -> int:

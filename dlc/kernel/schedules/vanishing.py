@@ -5,7 +5,8 @@
 
 What is subtracted from a whole row before a function that does not depend on it, as in softmax, log-sum-exp and norms,
 has a gradient of 0, which derivatives find as a sum of all gradients of the row. Elements are polynomials of loads,
-functions of loads, and sums of products of these; sums of equal products are equal.
+functions of loads, and sums of products of these; sums of equal products are equal, also where some factors of one of
+them are added up before the others: Σⱼ (Σₖ a[i,k]·b[j,k])·e[i,j] is the sum of a[i,k]·b[j,k]·e[i,j] over j and k.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class _Algebra:
         self._maps: dict[str, Nest] = {}
         self._values: dict[str, tuple[tuple[Expr, ...], Laurent]] = {}
         self._sums: dict[tuple[Monomial, tuple[Axis, ...]], str] = {}
+        self._products: dict[str, tuple[Monomial, tuple[Axis, ...], tuple[Axis, ...]]] = {}
 
     def define(self, nest: Nest) -> bool:
         """Note what a nest computes. Whether all of it is 0."""
@@ -150,6 +152,7 @@ class _Algebra:
 
     def _known_sum(self, m: Monomial, reduced: frozenset[Axis]) -> Laurent:
         """The sum of a product as an atom: a load at the axes that are left."""
+        m, reduced = self._flat(m, reduced)
         factors = sorted(m, key=repr)
         axes = axes_in(*(a for a, _ in factors))
         summed = [a for a in axes if a in reduced]
@@ -158,7 +161,25 @@ class _Algebra:
         names = {**names, **{a: a.named(f"o{k}") for k, a in enumerate(left)}}
         key = frozenset((substitute(a, names), k) for a, k in m)
         name = self._sums.setdefault((key, tuple(a.named("") for a in summed)), f"sum {len(self._sums)}")
+        self._products[name] = m, tuple(summed), tuple(left)
         return Laurent.atom(Load(name, tuple(left)))
+
+    def _flat(self, m: Monomial, reduced: frozenset[Axis]) -> tuple[Monomial, frozenset[Axis]]:
+        """A product and the axes of its sum, with the factors of sums in the place of these."""
+        inner = [(a, k) for a, k in m if isinstance(a, Load) and a.param in self._products]
+        if any(k != 1 for _, k in inner):
+            return m, reduced
+        found = m - frozenset(inner)
+        for n, (a, _) in enumerate(sorted(inner, key=repr)):
+            assert isinstance(a, Load)
+            factors, summed, left = self._products[a.param]
+            fresh = {x: x.named(f"s{n} {x.name}") for x in summed}
+            at: dict[Expr, Expr] = {**fresh, **dict(zip(left, a.index, strict=True))}
+            moved = frozenset((substitute(f, at), k) for f, k in factors)
+            if {f for f, _ in found} & {f for f, _ in moved}:
+                return m, reduced
+            found, reduced = found | moved, reduced | frozenset(fresh.values())
+        return found, reduced
 
 
 def _moved(value: Laurent, axes: Mapping[Expr, Expr]) -> Laurent:
