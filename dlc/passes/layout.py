@@ -144,19 +144,23 @@ class _Rewriter:
             rank = len(kernel.tensors[nest.out].shape)
             if nest.out in orders or rank < 3 or nest.out in kept:
                 continue
-            chosen = self._order(kernel, nest, op, orders)
+            chosen = self._order(kernel, nest, op, orders, fixed)
             if chosen is None and nest.reduce is None and nest.out == kernel.results[0].name:
                 chosen = self.wanted.get(op.digest)
             # The order that is there already is noted where it follows from another: what reads it follows it as well.
             if chosen is not None and (_moves(chosen) or chosen == _followed(nest, orders)):
                 orders[nest.out] = chosen
 
-    def _order(self, kernel: Kernel, nest: Nest, op: Call, orders: Mapping[str, Permutation]) -> Permutation | None:
+    def _order(
+        self, kernel: Kernel, nest: Nest, op: Call, orders: Mapping[str, Permutation], fixed: bool
+    ) -> Permutation | None:
         """The order of what a nest writes: its vectorised dimension last, or that of what it reads."""
         windows = nest.reduce is not None and product(nest, kernel.dtypes) is None
         # A window may slide over the innermost dimension as well: a vector reads neighbours wherever it begins.
         if windows and (found := _followed(nest, orders)) is not None:
             return found
+        if windows and fixed:  # it would lie across both what it is of and what becomes of it
+            return None
         last = self._vector_dims(kernel, nest, op)
         return _move_last(len(nest.index), last) if last is not None else _followed(nest, orders)
 

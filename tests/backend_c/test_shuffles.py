@@ -10,6 +10,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.schedules import scheduled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Compiled, close, samples
+from tests.kernel.test_picks import FAST, arguments, picked, resampled
 from tests.kernel.test_shuffled import FORMS, products
 from tests.machines import MACHINES, target_of
 from tests.tools import COMPILERS
@@ -26,3 +27,18 @@ def test_small_products(machine: str, cc: str, tmp_path: Path) -> None:
         args = samples(kernel)
         for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
             assert close(got, want)
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("instruction", [True, False])
+def test_picked_elements(cc: str, instruction: bool, tmp_path: Path) -> None:
+    """Where data are all inside of a row, and where some are not; also without an instruction for it."""
+    target = target_of(FAST)
+    without = () if instruction else ("-mno-avx512f",)
+    kernels = [*map(picked, (16, 21, 40, 64)), resampled(5, 18)]
+    compiled = Compiled(kernels, target, tmp_path, cc, (*STRICT, "-O1", *without))
+    for n, kernel in enumerate(kernels):
+        for low, high in ((0, 4), (-2, 20)):
+            args = arguments(kernel, low, high)
+            for got, want in zip(compiled(n, args), run_kernel(kernel, args), strict=True):
+                assert close(got, want)

@@ -37,6 +37,7 @@ class Case:
         known = replace(known, general=numbers.pop("general", 0), words=bool(numbers.pop("words", 0)))
         known = replace(known, past=numbers.pop("past", 0), l2=numbers.pop("l2", known.l2))
         known = replace(known, digits=bool(numbers.pop("digits", 0)))
+        known = replace(known, reciprocals=bool(numbers.pop("reciprocals", 0)))
         assert not numbers
         return cls(stored_packed(parse_kernel("\n".join(kernel))), known, schedule.removeprefix("schedule "))
 

@@ -31,6 +31,7 @@ from dlc.kernel.loops.program import (
     Let,
     Local,
     LoopProgram,
+    Pick,
     Prefetch,
     Set,
     Shuffle,
@@ -276,6 +277,17 @@ def iterations(s: For, at: Values, start: Array, counts: Array, most: int) -> It
         yield up[chosen], axis[chosen][:, None]
 
 
+def _picked(of: Array, places: Array) -> Array:
+    """Of each row [points, elements] the elements at some places [points, lanes]; either may be the same for all."""
+    wrong = (places < 0) | (places >= of.shape[1])
+    if wrong.any():
+        row = int(wrong.any(axis=1).argmax())
+        raise LoopFault(f"there is no lane {int(places[wrong][0])} of {of.shape[1]}", row)
+    rows = max(len(of), len(places))
+    of, places = (np.broadcast_to(x, (rows, x.shape[1])) for x in (of, places))
+    return np.take_along_axis(of, places, axis=1)
+
+
 def _encloses(batch: Batch, inner: Batch | None) -> bool:
     while inner is not None and inner is not batch:
         inner = inner.parent
@@ -344,6 +356,9 @@ class Values(Interpreter):
                 return terms.reshape(len(terms), -1, 4).sum(-1, dtype=np.int32)
             case Shuffle(a, b, order):
                 return np.concatenate(np.broadcast_arrays(self.leaf(a), self.leaf(b)), axis=1)[:, order]
+            case Pick(parts, places, ahead):
+                of = np.concatenate(np.broadcast_arrays(*(self.leaf(x) for x in parts)), axis=1)
+                return _picked(of, self.leaf(places) + ahead)
             case Fold(fn, vector):
                 found = self.leaf(vector)
                 while found.shape[1] > 1:

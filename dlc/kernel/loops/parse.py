@@ -23,6 +23,7 @@ from dlc.kernel.loops.program import (
     Let,
     Local,
     LoopProgram,
+    Pick,
     Prefetch,
     Set,
     Shuffle,
@@ -100,13 +101,15 @@ class _Exprs(ExprReader):
 
     def atom(self, depth: int) -> Expr:
         fn = self._tokens.current.text
-        if (fn not in SCALARS and fn not in ("dots", "shuffle")) or self._tokens.ahead != "of":
+        if (fn not in SCALARS and fn not in ("dots", "shuffle", "pick")) or self._tokens.ahead != "of":
             return super().atom(depth)
         self._tokens.take()
         self._tokens.expect("of")
         first = self._variable()
         if fn == "shuffle":
             return self._shuffle(first)
+        if fn == "pick":
+            return self._pick(first, depth)
         if fn != "dots":
             return Fold(fn, first)
         self._tokens.expect("and")
@@ -119,6 +122,17 @@ class _Exprs(ExprReader):
         if len(order) != first.lanes or second.lanes != first.lanes or max(order, default=0) >= 2 * first.lanes:
             raise self._tokens.fail(f"a lane of two vectors of {first.lanes} for each lane is expected")
         return Shuffle(first, second, order)
+
+    def _pick(self, first: Local, depth: int) -> Pick:
+        parts = [first]
+        while self._tokens.accept("and"):
+            parts.append(self._variable())
+        self._tokens.expect("by")
+        places = self.element(self._tokens.kind("word", "a tensor").text, depth)
+        ahead = self._tokens.extent("a number of elements") if self._tokens.accept("ahead") else 0
+        if not isinstance(places, Lanes) or any(x.lanes != places.lanes for x in parts):
+            raise self._tokens.fail(f"an element for each lane of vectors of {first.lanes} is expected")
+        return Pick(tuple(parts), places, ahead)
 
     def _variable(self) -> Local:
         word = self._tokens.kind("word", "a variable")

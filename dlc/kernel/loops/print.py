@@ -25,6 +25,7 @@ from dlc.kernel.loops.program import (
     Let,
     Local,
     LoopProgram,
+    Pick,
     Prefetch,
     Set,
     Shuffle,
@@ -132,6 +133,9 @@ def _spelled(e: Expr) -> Expr:
         case Shuffle(a, b, order):
             second = "" if a == b else f" and {b.name}"
             return Axis(f"shuffle of {a.name}{second} by ({', '.join(map(str, order))})", 0)
+        case Pick(parts, Lanes(Load(param, (at,)), lanes), ahead):
+            names = " and ".join(x.name for x in parts)
+            return Axis(f"pick of {names} by {_element(param, at, lanes)}{f' ahead {ahead}' if ahead else ''}", 0)
         case Load(param, index):
             return Load(param, tuple(_spelled(i) for i in index))
         case Apply(fn, args):

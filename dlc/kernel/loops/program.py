@@ -3,7 +3,7 @@
     Program := parameters, results, buffers, Stmt*
     Stmt    := For | If | Let | Set | Store | Prefetch | Block
     Expr    := the expressions of nests, with one flat subscript per load
-             | Local | Lanes | Fold | Words | Dots | Shuffle
+             | Local | Lanes | Fold | Words | Dots | Shuffle | Pick
 
 A nest says what is computed; this form says how. Every tensor is one-dimensional here: a load's only subscript counts
 elements. Loads and stores of a parameter or result that is `stored` in a narrow type convert: everything in between has
@@ -119,6 +119,21 @@ class Shuffle(Expr):
     a: Local
     b: Local
     order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pick(Expr):
+    """A vector of elements that data pick of others, which lie one behind the other.
+
+    Attributes:
+        parts: The vectors that hold these, each of as many lanes as the result.
+        places: For each lane which element it is, as an i32; all of them must exist.
+        ahead: How many elements further it is.
+    """
+
+    parts: tuple[Local, ...]
+    places: Lanes
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -275,6 +290,8 @@ def parts(e: Expr) -> tuple[Expr, ...]:
         return (e.first,)
     if isinstance(e, Fold):
         return (e.vector,)
+    if isinstance(e, Pick):
+        return (*e.parts, e.places)
     return (e.a, e.b) if isinstance(e, Dots | Shuffle) else ()
 
 
@@ -289,6 +306,8 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
             case Load(name, _) | Lanes(Load(name, _), _, _):
                 found = tensors[name]
             case Local(_, dtype, _) | Fold(_, Local(_, dtype, _)) | Shuffle(Local(_, dtype, _)):
+                found = dtype
+            case Pick((Local(_, dtype, _), *_)):
                 found = dtype
             case Words(Load(name, _), _, step):
                 found = bf16 if tensors[name] is f32 and step == 1 else i32

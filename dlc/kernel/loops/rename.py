@@ -15,6 +15,7 @@ from dlc.kernel.loops.program import (
     Lanes,
     Let,
     Local,
+    Pick,
     Prefetch,
     Set,
     Shuffle,
@@ -58,6 +59,9 @@ class Renaming:
                 return Dots(self._local(a), self._local(b))
             case Shuffle(a, b, order):
                 return Shuffle(self._local(a), self._local(b), order)
+            case Pick(parts, places, ahead):
+                at = replace(places, first=self._load(places.first))
+                return Pick(tuple([self._local(x) for x in parts]), at, ahead)
             case Apply(fn, args):
                 return Apply(fn, tuple([self.expr(a) for a in args]))
             case Local():

@@ -20,6 +20,7 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import coefficient
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.pairs import paired
 from dlc.kernel.simplify import simplify
 
 
@@ -62,15 +63,19 @@ class Wide:
             match s:
                 case Store(out, at, value, 1) if coefficient(at, loop.axis) == 1:
                     wide = vectorise(value, mapping, lane, self.dtypes, dtype, apart=self.apart)
-                    found += [] if wide is None else [Store(out, at, wide, lanes, out in self.past)]
+                    if wide is None:
+                        return ()
+                    wide = paired(wide, dtype, found)
+                    found.append(Store(out, at, wide, lanes, out in self.past))
                 case Let(Local(name, of, 1) as local, value) if of == dtype:
                     wide = vectorise(value, mapping, lane, self.dtypes, dtype, apart=self.apart)
-                    if wide is not None and has_lanes(wide):
-                        mapping[local] = Local(f"{name}_wide", of, lanes)
-                        found.append(Let(Local(f"{name}_wide", of, lanes), wide))
+                    if wide is None or not has_lanes(wide):
+                        return ()
+                    mapping[local] = Local(f"{name}_wide", of, lanes)
+                    found.append(Let(Local(f"{name}_wide", of, lanes), wide))
                 case _:
                     return ()
-        return tuple(found) if len(found) == len(loop.body) else ()
+        return tuple(found)
 
 
 def by_vectors(body: tuple[Stmt, ...], kernel: Kernel, machine: Machine) -> tuple[Stmt, ...]:

@@ -22,6 +22,7 @@ from dlc.kernel.schedules.powers import roots_for_powers
 from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.schedules.reciprocals import with_reciprocals
 from dlc.kernel.schedules.repeated import without_repeated
+from dlc.kernel.schedules.row_terms import with_row_terms
 from dlc.kernel.schedules.shared_values import with_shared_values
 from dlc.kernel.schedules.split import split_blocks, split_groups
 from dlc.kernel.schedules.terms_together import terms_together
@@ -58,7 +59,7 @@ def form_of(kernel: Kernel, machine: Machine) -> Form:
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     kernel = terms_together(without_repeated(kernel), machine)
     kernel = with_held_values(only_needed(without_vanishing(kernel, machine)))
-    kernel = with_shared_values(kernel)
+    kernel = with_row_terms(with_shared_values(kernel), machine)
     whole = kernel
     kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
     kernel = beside_rows(with_outer_factors_first(kernel, machine), machine)

@@ -11,6 +11,7 @@ from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.by_vectors import by_vectors
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.fold import CHUNK, PARTIAL, STAGE, partial_sums, staged
+from dlc.kernel.schedules.picks import with_picks
 from dlc.kernel.schedules.ranking import heap_loops
 from dlc.kernel.schedules.scalar_loops import Numbers, outer_loops, scalar_group
 from dlc.kernel.schedules.unfit import Unfit
@@ -34,7 +35,7 @@ class Loops(Choice):
             raise Unfit(f"{self.sums} partial results are more than {place.machine.registers} registers hold")
         numbers = Numbers(self.innermost, self.sums or PARTIAL, self.chunk or CHUNK)
         loops = scalar_group(place.scope, place.kernel, place.machine, place.written, numbers)
-        loops = by_vectors(loops, place.kernel, place.machine)
+        loops = with_picks(by_vectors(loops, place.kernel, place.machine), place.kernel, place.machine, place.number)
         sums, chunk = partial_sums(loops), staged(loops)
         if (self.sums and not sums) or (self.chunk and not chunk):
             raise Unfit("it has no such sum along contiguous elements")

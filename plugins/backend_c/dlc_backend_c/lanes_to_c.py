@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dlc.base.types import DType, bf16, f32, i8, i32, u8
 from dlc.kernel.expr import Const, Expr
 from dlc.kernel.loops.program import Dots, Local, Shuffle
@@ -44,6 +46,15 @@ def dots(e: Dots, n: int, sum_: str) -> str:
 def shuffle(e: Shuffle) -> str:
     """Lanes of two vectors in an order."""
     return f"dlc_shuffle_{e.a.dtype}x{e.a.lanes}({e.a.name}, {e.b.name}, {', '.join(map(str, e.order))})"
+
+
+def pick(parts: Sequence[Local], places: str, ahead: int) -> str:
+    """Lanes of vectors that lie one behind the other, by i32 in memory that count them."""
+    of = f"{parts[0].dtype}x{parts[0].lanes}"
+    at = f"dlc_places_{of}({places}, {ahead})"
+    pairs = [(parts[k], parts[min(k + 1, len(parts) - 1)]) for k in range(0, len(parts), 2)]
+    texts = [f"{a.name}, {b.name}" for a, b in pairs]
+    return f"dlc_picked{'4' if len(texts) > 1 else ''}_{of}({', '.join(texts)}, {at})"
 
 
 def splat(dtype: DType, lanes: int, text: str) -> str:

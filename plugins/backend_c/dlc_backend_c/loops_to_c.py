@@ -22,6 +22,7 @@ from dlc.kernel.loops.program import (
     Let,
     Local,
     LoopProgram,
+    Pick,
     Prefetch,
     Set,
     Shuffle,
@@ -38,7 +39,7 @@ from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.byte_forms import to_byte, whole
 from dlc_backend_c.indices import index
 from dlc_backend_c.kept_loads import kept
-from dlc_backend_c.lanes_to_c import BYTES, converted, dots, shuffle, splat, variable, vector
+from dlc_backend_c.lanes_to_c import BYTES, converted, dots, pick, shuffle, splat, variable, vector
 from dlc_backend_c.outline import Frame, share, stack_array, used_outside
 from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
@@ -83,6 +84,8 @@ class Writer:
                     found = n
                 case Shuffle(_, _, order):
                     found = len(order)
+                case Pick(_, places):
+                    found = places.lanes
                 case Dots(_, b):
                     found = b.lanes * b.dtype.itemsize // e.dtype.itemsize
                 case Apply(_, args):
@@ -209,6 +212,8 @@ class Writer:
                 return dots(e, n := self.lanes(e), splat(e.dtype, n, spelling.literal(0, e.dtype)))
             case Shuffle():
                 return shuffle(e)
+            case Pick(parts, places, ahead):
+                return pick(parts, f"&{places.first.param}[{self.subscript(places.first.index[0])}]", ahead)
             case Fold(fn, v):
                 return f"dlc_fold_{fn}_{v.dtype}x{v.lanes}({v.name})"
             case Apply(fn, args):

@@ -188,6 +188,31 @@ DLC_INLINE @V dlc_load_second_@V(const void *p)
 """
 
 
+_PICK = """\
+/* Lanes of two vectors, or of four, that data count. */
+typedef int32_t @V_places __attribute__((vector_size(@B), aligned(4), may_alias));
+DLC_INLINE @V_mask dlc_places_@V(const int32_t *p, int32_t ahead) { return *(const @V_places *)p + ahead; }
+DLC_INLINE @V dlc_picked_@V(@V a, @V b, @V_mask at)
+{
+#if defined(__AVX512F__) && @N == 16
+    @V x = (@V)at;
+    __asm__("vpermi2ps %2, %1, %0" : "+v"(x) : "v"(a), "v"(b));
+    return x;
+#else
+    const @V both[2] = {a, b};
+    @V x = a;
+    for (int k = 0; k < @N; ++k)
+        x[k] = both[at[k] / @N % 2][at[k] % @N];
+    return x;
+#endif
+}
+DLC_INLINE @V dlc_picked4_@V(@V a, @V b, @V c, @V d, @V_mask at)
+{
+    const @V_mask behind = (@V_mask)(at >= 2 * @N);
+    return (@V)((~behind & (@V_mask)dlc_picked_@V(a, b, at)) | (behind & (@V_mask)dlc_picked_@V(c, d, at)));
+}
+"""
+
 # x86 gives the second operand where one is NaN: in both orders the results are equal, or one of them is NaN.
 _EXTREME = """\
 DLC_INLINE @V dlc_@F_@V(@V a, @V b)
@@ -320,7 +345,7 @@ def _vector(t: DType, size: int) -> str:
         _EXTREME.replace("@F", fn).replace("@O", operator) for fn, operator in (("min", "<"), ("max", ">"))
     )
     text = (
-        (_VECTOR + kept_loads.VECTOR + extremes + past_caches.VECTOR + (vector_functions(lanes) if t is f32 else ""))
+        (_VECTOR + kept_loads.VECTOR + extremes + past_caches.VECTOR + (_PICK + vector_functions(lanes)) * (t is f32))
         .replace("@WITH", "__AVX512F__" if size == 64 else "__AVX__")
         .replace("@P", "ps" if t is f32 else "pd")
         .replace("@V", f"{t}x{lanes}")

@@ -27,6 +27,7 @@ from dlc.kernel.loops.program import (
     If,
     Lanes,
     Let,
+    Pick,
     Prefetch,
     Set,
     Shuffle,
@@ -225,6 +226,9 @@ class _Estimator:
                         stack.append(at)
                 case Shuffle(a, b):  # of two vectors, few machines have it as one instruction
                     found.arithmetic += (1 + (a != b)) * self._operations(lanes, None)
+                case Pick(of, data):
+                    found.arithmetic += (2 * len(of) - 1) * self._operations(lanes, None)
+                    stack.append(data)
                 case Fold(_, vector):
                     found.arithmetic += 2.0 * vector.lanes.bit_length()
                 case Apply(fn, args) if not is_index(x):
