@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dlc_backend_c.erf_pieces import BODY, LANES
+from dlc_backend_c.pieces import BODIES, LANES
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ DLC_INLINE @V dlc_exp_near_@V(@V x)
 }
 DLC_INLINE @V dlc_exp_@V(@V x)
 {
+@PIECES EXP
 #if defined(__AVX512VL__) && defined(__AVX512DQ__)
     @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f, r = dlc_exp_rest_@V(x, n), p;
     /* Beyond all results, n decides, and r may be anything: its size is made one that it has, also that of NaN. */
@@ -154,10 +155,12 @@ DLC_INLINE @V dlc_exp_@V(@V x)
     n -= m;
     return p * @2^m * @2^n;
 #endif
+@END
 }
 /* (e^2x - 1) / (e^2x + 1) for the size of x, where e^2x is 2^n * (p + 1); 2^n by its bits, the last ones of n + 127. */
 DLC_INLINE @V dlc_tanh_@V(@V x)
 {
+@PIECES TANH
     @V c = 2.0f * dlc_minc_@V(dlc_abs_@V(x), dlc_splat_@V(9.1f));
     @V t = c * 1.44269504f + 12583039.0f, n = t - 12583039.0f, s = (@V)((@V_mask)t << 23);
     @V r = (c - n * 0.693359375f) - n * -2.12194440e-4f, p;
@@ -165,10 +168,11 @@ DLC_INLINE @V dlc_tanh_@V(@V x)
     p = p * (r * r) + r;
     p = p * s + (s - 1.0f);
     return dlc_signed_@V(p / (p + 2.0f), x);
+@END
 }
 DLC_INLINE @V dlc_erf_@V(@V x)
 {
-@PIECES
+@PIECES ERF
     const @V four = dlc_splat_@V(4.0f), one = dlc_splat_@V(1.0f);
     @V a = dlc_abs_@V(x), t = dlc_pick_@V((@V_mask)(a > four), four, a), z = x * x, p, q;
 @ERF_NEAR
@@ -180,11 +184,8 @@ DLC_INLINE @V dlc_erf_@V(@V x)
 }
 """
 
-_PIECES: Final = f"""\
-#if defined(__AVX512F__)
-{BODY}    (void)dlc_pick_@V, (void)dlc_signed_@V, (void)dlc_exp_near_@V; /* of other processors */
-    return p;
-#else"""
+_MARK: Final = re.compile(r"@PIECES (\w+)\n(.*?)@END\n", re.DOTALL)
+"""What one function does without pieces, behind their name."""
 _POWER: Final = re.compile(r"@2\^([a-z])")
 """A power of two whose exponent is a whole number in [-126, 127], by its bits."""
 
@@ -197,10 +198,18 @@ def scalar_functions() -> str:
 def vector_functions(lanes: int) -> str:
     """The same for vectors of so many lanes: @V is their type, @V_mask that of comparisons."""
     text = _filled(_VECTORS, {name: p.vector() for name, p in POLYNOMIALS.items()})
-    pieces = (_PIECES, "#endif") if lanes == LANES else ("", "")
-    for mark, lines in zip(("@PIECES\n", "@END\n"), pieces, strict=True):
-        text = text.replace(mark, f"{lines}\n" if lines else "")
+    text = _MARK.sub(_by_pieces if lanes == LANES else r"\2", text)
     return _POWER.sub(r"(@V)((__builtin_convertvector(\1, @V_mask) + 127) * (1 << 23))", text)
+
+
+def _by_pieces(found: re.Match[str]) -> str:
+    """The two ways of one function."""
+    return f"""\
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+{BODIES[found[1]]}    return p;
+#else
+{found[2]}#endif
+"""
 
 
 def _filled(text: str, statements: Mapping[str, str]) -> str:
