@@ -17,7 +17,7 @@ from tests.tools import COMPILERS
 TARGETS = [*NARROW, *([X86_64_V4] if target_for("native").vector_bytes >= 64 else [])]
 RELATIVE = {"exp": 1.0e-7, "tanh": 2.0e-7, "erf": 2.0e-7}
 """As dlc_backend_c.vector_math states them."""
-PIECES = {"exp": 1.1e-7, "tanh": 1.3e-7, "erf": 1.5e-7}
+PIECES = {"exp": 1.1e-7, "tanh": 1.3e-7, "erf": 1.6e-7}
 """Where functions have pieces, as dlc_backend_c.pieces states them."""
 SMALLEST = 2.0**-126
 EDGES = (0.0, 88.72, 88.73, 87.3, 103.9, 104.1, 3.99, 4.0, 9.0, 9.1, 1e-30, 1e-38, 3e38, math.inf)
