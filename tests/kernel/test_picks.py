@@ -50,7 +50,9 @@ def picks(kernel: Kernel, machine: Machine) -> int:
 def arguments(kernel: Kernel, low: int, high: int) -> list[Array]:
     """Operands of which integers are from `low` on and below `high`."""
     rng = np.random.default_rng(1)
-    return [a if a.dtype.kind == "f" else np.asarray(rng.integers(low, high, a.shape), a.dtype) for a in samples(kernel)]
+    return [
+        a if a.dtype.kind == "f" else np.asarray(rng.integers(low, high, a.shape), a.dtype) for a in samples(kernel)
+    ]
 
 
 def agree(kernel: Kernel, args: Sequence[Array], machine: Machine = FAST) -> None:

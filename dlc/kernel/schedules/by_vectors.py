@@ -1,6 +1,7 @@
 """Loops over contiguous elements as loops over vectors, and over the few elements that are left.
 
-    for j<1000: r[j] = exp(t[j] - m)   →   for j<992 step 16: r[j .. +16] = exp(t[j .. +16] - m); for j = 992 .. 1000: …
+    for j<1000: r[j] = exp(t[j] - m)   →   for j<992 step 16: r[j .. +16] = exp(t[j .. +16] - m);
+                                           for j = 984 .. 1000 step 16: r[j .. +16] = exp(t[j .. +16] - m)
 
 Compilers find vectors in most loops by themselves. They do not in the order of NaN that maxima ask for, and where every
 second element is read they find slow ones; functions such as exp take less as vectors than as what compilers make of a
@@ -15,13 +16,17 @@ from dataclasses import dataclass, replace
 from dlc.base.types import DType, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.program import Block, For, If, Let, Local, Stmt, Store, exprs_of
+from dlc.kernel.loops.program import Block, For, If, Let, Local, Stmt, Store, exprs_of, reads
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.flat import coefficient
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
+from dlc.kernel.schedules.loop_plan import overwrites
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.pairs import paired
 from dlc.kernel.simplify import simplify
+
+LEAST = 16
+"""Bytes of a vector."""
 
 
 @dataclass(frozen=True)
@@ -32,28 +37,44 @@ class Wide:
         dtypes: Of tensors and buffers.
         apart: Whether every second element may be read as a vector.
         past: What is stored past the caches.
+        again: Whether the last vector may compute again what the one before it has of it.
     """
 
     dtypes: Mapping[str, DType]
     machine: Machine
     apart: bool
     past: frozenset[str] = frozenset()
+    again: bool = False
 
     def loop(self, loop: For) -> tuple[Stmt, ...]:
         """A loop of contiguous stores as one over vectors and one over the rest; () where it has no such form."""
         stores = [s for s in loop.body if isinstance(s, Store)]
-        if not stores or loop.step != 1 or self.machine.vector_bytes < 16:
+        if not stores or loop.step != 1 or self.machine.vector_bytes < LEAST:
             return ()
         types = {self.dtypes[s.out] for s in stores}
-        lanes = self.machine.lanes(max(t.itemsize for t in types))
         dtype = types.pop()
-        body = self._body(loop, lanes, dtype) if not types and dtype in (f32, f64) else ()
-        count = simplify(loop.stop - loop.start)
-        if not body or not isinstance(count, Const) or count.value < lanes:
+        match simplify(loop.stop - loop.start):
+            case Const(int() as count) if not types and dtype in (f32, f64):
+                lanes = self._lanes(count, dtype)
+            case _:
+                return ()
+        body = self._body(loop, lanes, dtype) if lanes else ()
+        if not body:
             return ()
-        end = simplify(loop.start + int(count.value) // lanes * lanes)
+        end = simplify(loop.start + count // lanes * lanes)
         main = replace(loop, stop=end, body=body, step=lanes)
-        return (main,) if end == loop.stop else (main, replace(loop, start=end))
+        if end == loop.stop:
+            return (main,)
+        if self.again and not {s.out for s in stores} & reads(body):
+            return (main, replace(main, start=simplify(loop.stop - lanes), stop=loop.stop))
+        return (main, replace(loop, start=end))
+
+    def _lanes(self, count: int, dtype: DType) -> int:
+        """Elements of the widest vectors that there are so many elements for; 0: there are none."""
+        lanes = self.machine.lanes(dtype.itemsize)
+        while lanes > count:
+            lanes //= 2
+        return lanes if lanes * dtype.itemsize >= LEAST else 0
 
     def _body(self, loop: For, lanes: int, dtype: DType) -> tuple[Stmt, ...]:
         lane = Axis("lane", lanes)
@@ -72,6 +93,7 @@ class Wide:
                     if wide is None or not has_lanes(wide):
                         return ()
                     mapping[local] = Local(f"{name}_wide", of, lanes)
+                    wide = paired(wide, dtype, found)
                     found.append(Let(Local(f"{name}_wide", of, lanes), wide))
                 case _:
                     return ()
@@ -83,7 +105,8 @@ def by_vectors(body: tuple[Stmt, ...], kernel: Kernel, machine: Machine) -> tupl
     if machine.ordered:
         return body
     apart = all(p.stored is None and not p.packed for p in kernel.params)
-    return _changed(body, Wide(kernel.dtypes, machine, apart), kernel)
+    again = not overwrites(kernel.nests, kernel)
+    return _changed(body, Wide(kernel.dtypes, machine, apart, again=again), kernel)
 
 
 def _changed(body: tuple[Stmt, ...], wide: Wide, kernel: Kernel) -> tuple[Stmt, ...]:
@@ -108,7 +131,7 @@ def _gains(loop: For, wide: Wide) -> bool:
     inside = [x for s in loop.body for e in exprs_of(s) for x in walk(e)]
     hard = any(isinstance(x, Apply) and _is_function(x.fn) for x in inside)
     apart = any(isinstance(x, Load) and coefficient(x.index[0], loop.axis) == 2 for x in inside)
-    return (hard or apart) and loop.axis.extent >= wide.machine.lanes(4)
+    return loop.axis.extent >= (wide.machine.lanes(4) if not apart else LEAST // 4) and (hard or apart)
 
 
 def _is_function(fn: str) -> bool:

@@ -108,7 +108,7 @@ def scalar_group(
             body += _started(scope, k, kernel, machine, known, numbers)
             known.add(scope.nests[k].out)
     contiguous = together is None and outermost == tuple(scope.shared)
-    short = _short(scope, kernel, written, tuple(body)) if contiguous else None
+    short = _short(scope, kernel, machine, written, tuple(body)) if contiguous else None
     if short is not None:
         return wrap(outermost[:-1], short)
     box = _inside(scope, machine, written) if together is None else None
@@ -191,7 +191,9 @@ def _common_guard(scope: Scope) -> Expr | None:
     return guard if inside and not scope.scalars else None
 
 
-def _short(scope: Scope, kernel: Kernel, written: frozenset[str], general: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
+def _short(
+    scope: Scope, kernel: Kernel, machine: Machine, written: frozenset[str], general: tuple[Stmt, ...]
+) -> tuple[Stmt, ...] | None:
     """The innermost shared loop of a short reduction, and element-wise followers of it; None for any other group."""
     first, *followers = scope.nests
     shared = set(scope.shared)
@@ -215,7 +217,7 @@ def _short(scope: Scope, kernel: Kernel, written: frozenset[str], general: tuple
         return tuple(found)
 
     return written_out(
-        first, reduced, column, Const(kernel.start_of(first.out)), kernel.dtypes[first.out], general, finish
+        first, reduced, column, Const(kernel.start_of(first.out)), kernel.dtypes[first.out], general, finish, machine
     )
 
 
@@ -245,7 +247,11 @@ def _nest(
     out, index = nest.out, nest.index[0]
     if scalar is not None or not outer or coefficient(index, outer[-1]) != 1:
         return wrap(outer, body)
-    short = written_out(nest, reduced, outer[-1], start, sum.dtype, body, lambda value: (Store(out, index, value),))
+
+    def finish(value: Expr) -> tuple[Stmt, ...]:
+        return (Store(out, index, value),)
+
+    short = written_out(nest, reduced, outer[-1], start, sum.dtype, body, finish, machine)
     return wrap(outer, body) if short is None else wrap(outer[:-1], short)
 
 

@@ -22,12 +22,15 @@ from dlc.kernel.loops.program import For, If, Stmt
 from dlc.kernel.nest import Nest, identity
 from dlc.kernel.schedules.clip import bound
 from dlc.kernel.schedules.flat import coefficient, flat_simplify, positions
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.simplify import conjuncts, simplify
 
 MOST_TERMS = 16
 """Terms of a sum that is written out: as many loads stand in one statement."""
 LONG = 8
 """Elements that the middle part of a loop has at least: without branches it is faster even where no vectors fit."""
+SHORT = 4
+"""The same where there are vectors of as many."""
 MOST_CONDITIONS = 2
 """Conditions of other axes: terms at the begin and at the end."""
 STEPS = (0, 1, 2)
@@ -42,6 +45,7 @@ def written_out(
     dtype: DType,
     general: tuple[Stmt, ...],
     finish: Callable[[Expr], tuple[Stmt, ...]],
+    machine: Machine,
 ) -> tuple[Stmt, ...] | None:
     """The loop over `column` of a reduction; None where it would not gain.
 
@@ -53,6 +57,7 @@ def written_out(
         dtype: Its type.
         general: What computes and stores any element.
         finish: What stores an element of this value.
+        machine: What it runs on.
     """
     if any(a.limit is not None for a in (column, *reduced)) or math.prod(a.extent for a in reduced) > MOST_TERMS:
         return None
@@ -61,7 +66,7 @@ def written_out(
         return None
     taps = list(_taps(reduced))
     middle = _middle(nest, taps, column)
-    if middle is None or middle[1] - middle[0] < LONG:
+    if middle is None or middle[1] - middle[0] < (SHORT if machine.lanes(dtype.itemsize) >= SHORT else LONG):
         return None
     low, high = middle
     terms = [(_elsewhere(nest, tap, column), flat_simplify(substitute(nest.body, tap))) for tap in taps]
