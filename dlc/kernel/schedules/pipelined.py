@@ -5,7 +5,8 @@
 
 What waits for a sum of its row is computed while later rows are added up: arithmetic, loads from memory and stores to
 it overlap, where a processor that looks a few hundred instructions ahead sees one loop at a time. Operands are fetched
-some kilobytes ahead. Rows run in blocks, whose first and last iterations have fewer stages.
+some kilobytes ahead. Rows run in blocks, whose first and last iterations have fewer stages. Rows that a cache
+holds gain from it where functions such as exp are waited for.
 """
 
 from __future__ import annotations
