@@ -5,7 +5,8 @@
 
 What waits for a sum of its row is computed while later rows are added up: arithmetic, loads from memory and stores to
 it overlap, where a processor that looks a few hundred instructions ahead sees one loop at a time. Operands are fetched
-some kilobytes ahead. Rows run in blocks, whose first and last iterations have fewer stages.
+some kilobytes ahead. Rows run in blocks, whose first and last iterations have fewer stages. Rows that a cache
+holds gain from it where functions such as exp are waited for.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from dlc.kernel.schedules.fold import PARTIAL
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.levels import LONG
 from dlc.kernel.schedules.prefetch import LINE
-from dlc.kernel.schedules.row_stages import RowStages, row_stages
+from dlc.kernel.schedules.row_stages import RowStages, stages_of
 from dlc.kernel.schedules.rows import inside
 from dlc.kernel.schedules.scalar_loops import scalar_group
 from dlc.kernel.schedules.scope import Scope
@@ -74,7 +75,7 @@ class Pipelined(Choice):
             raise Unfit("there are no vectors" if not machine.ordered else "sums keep their order")
         row = scope.shared[-1]
         count = self.rows or min(BLOCK, -(-row.extent // machine.threads))
-        stages = row_stages(place, scope)
+        stages = stages_of(place, scope, count)
         last = max(stages.of)
         types = {place.kernel.tensors[n.out].dtype for n in stages.nests}
         conditions = (
@@ -151,7 +152,7 @@ class _Pipeline:
         """All rows of a block."""
         stages = self.stages
         depth = max(stages.of) + 1
-        held = [self.held(x, u) for x, ready in stages.ready.items() for u in range(ready, stages.last[x] + 1)]
+        held = [self.held(x, u) for x, made in stages.made.items() for u in range(made, stages.last[x] + 1)]
         found: list[Stmt] = [Let(x, Const(0.0)) for x in held]
         step = Axis(self.row.name, count)
         found += (self.iteration({u: Const(k - u) for u in range(k + 1)}) for k in range(depth - 1))
@@ -206,8 +207,8 @@ class _Pipeline:
         """Numbers of rows in their places for the next iteration."""
         stages = self.stages
         found: list[Stmt] = []
-        for x, ready in stages.ready.items():
-            found += (Set(self.held(x, u), self.held(x, u - 1)) for u in range(stages.last[x], ready, -1))
+        for x, made in stages.made.items():
+            found += (Set(self.held(x, u), self.held(x, u - 1)) for u in range(stages.last[x], made, -1))
         for k, nest in enumerate(stages.nests):
             x = self.scope.scalars.get(nest.out)
             if (stage := stages.results.get(k)) is not None and (place := rows.get(stage - 1)) is not None:
@@ -215,11 +216,11 @@ class _Pipeline:
                 found.append(Store(nest.out, at(nest.index[0], mapping), at(nest.body, mapping)))
             if x is None:
                 continue
-            behind = self.held(x, stages.ready[x])
+            behind = self.held(x, stages.made[x])
             if k in sums:
                 found.append(Set(behind, x))
-            elif stages.of[k] < 0 and (place := rows.get(stages.ready[x] - 1)) is not None:
-                mapping = self.values(nest, stages.ready[x])
+            elif stages.of[k] < 0 and (place := rows.get(stages.made[x] - 1)) is not None:
+                mapping = self.values(nest, stages.made[x])
                 found.append(Set(behind, at(nest.body, {self.row: simplify(self.first + place), **mapping})))
         return found
 

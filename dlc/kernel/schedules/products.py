@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from dlc.base.types import Type, f32, f64
@@ -28,6 +28,15 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.coefficients import multiplies_constants
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.product_orders import (
+    Factor,
+    Order,
+    best_orders,
+    kept_axes,
+    left_axes,
+    named_product,
+    points_at_once,
+)
 from dlc.kernel.schedules.shared_values import lying
 from dlc.kernel.simplify import is_index
 from dlc.kernel.work import applied
@@ -53,35 +62,6 @@ def ordered_products(kernel: Kernel, machine: Machine) -> Kernel:
     if tuple(work.nests) == kernel.nests:
         return kernel
     return replace(kernel, nests=tuple(work.nests), locals=(*kernel.locals, *work.made))
-
-
-@dataclass(frozen=True)
-class _Factor:
-    """A factor of a product, or what it is divided by."""
-
-    value: Expr
-    divides: bool = False
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        return frozenset(axes_in(self.value))
-
-
-@dataclass(frozen=True)
-class _Order:
-    """How some factors are multiplied and added up.
-
-    Attributes:
-        points: Of all loops.
-        turned: Products whose last axis is the last one of neither operand, so that no vectors lie there.
-        parts: The factors that are multiplied last, as two sets; None for a single one.
-        known: What an earlier nest has computed.
-    """
-
-    points: int = 0
-    turned: int = 0
-    parts: tuple[frozenset[int], frozenset[int]] | None = None
-    known: Load | None = None
 
 
 class _Work:
@@ -129,11 +109,11 @@ class _Work:
         elif not outer:
             self._multiply(nest, inner, alone)
         else:
-            part = self._tensor(nest, _kept(nest))
+            part = self._tensor(nest, kept_axes(nest))
             self._multiply(replace(nest, out=part.param, index=part.index, body=_value(inner)), inner, True)
-            self.nests.append(_stored(nest, _value([_Factor(part), *outer]), alone))
+            self.nests.append(_stored(nest, _value([Factor(part), *outer]), alone))
 
-    def _alike(self, nest: Nest, factors: Sequence[_Factor]) -> list[_Factor]:
+    def _alike(self, nest: Nest, factors: Sequence[Factor]) -> list[Factor]:
         """Factors that are computed alike along different axes, read from one tensor."""
         found: dict[Hashable, list[tuple[int, tuple[Axis, ...]]]] = {}
         out = list(factors)
@@ -149,10 +129,10 @@ class _Work:
                 part = self._tensor(nest, axes)
                 self.nests.append(Nest(part.param, axes, axes, factors[first].value))
                 for k, own in places:
-                    out[k] = _Factor(Load(part.param, own))
+                    out[k] = Factor(Load(part.param, own))
         return out
 
-    def _once(self, nest: Nest, f: _Factor) -> _Factor:
+    def _once(self, nest: Nest, f: Factor) -> Factor:
         """A factor, read from a tensor of its own if computing it there saves work."""
         reduced = frozenset(nest.reduction_axes)
         points = math.prod(a.extent for a in f.axes)
@@ -162,7 +142,7 @@ class _Work:
         axes = tuple(a for a in nest.axes if a in f.axes)
         part = self._tensor(nest, axes)
         self.nests.append(Nest(part.param, axes, axes, apply("div", 1.0, f.value) if f.divides else f.value))
-        return _Factor(part)
+        return Factor(part)
 
     def _adds_up(self, nest: Nest) -> bool:
         """Whether a nest adds floats up into elements of their own."""
@@ -191,31 +171,31 @@ class _Work:
         own = tuple(a for a in nest.reduction_axes if a in inside)
         value = term
         if own:
-            kept = tuple(a for a in _kept(nest) if a in inside)
+            kept = tuple(a for a in kept_axes(nest) if a in inside)
             value = self._tensor(nest, kept)
             self.add(Nest(value.param, kept, (*kept, *own), term, "add"), True)
         return value * float(times) if times > 1 else value
 
-    def _multiply(self, nest: Nest, factors: Sequence[_Factor], alone: bool) -> None:
+    def _multiply(self, nest: Nest, factors: Sequence[Factor], alone: bool) -> None:
         """The sum of a product, in parts where these take fewer steps."""
         whole = frozenset(range(len(factors)))
         divides = any(f.divides for f in factors)
         several = 1 < len(factors) <= MOST_FACTORS
-        orders: Mapping[frozenset[int], _Order] = {}
+        orders: Mapping[frozenset[int], Order] = {}
         if several and not divides and nest.where is None:
-            orders = _orders(nest, factors, self._known(nest, factors))
-        if not orders or orders[whole].points > GAIN * _at_once(nest, factors):
+            orders = best_orders(nest, factors, self._known(nest, factors))
+        if not orders or orders[whole].points > GAIN * points_at_once(nest, factors):
             self.nests.append(nest)
             if several and alone and not divides and nest.where is None:
                 self._note(nest, factors)
         else:
             body = self._part(nest, factors, orders, whole)
             summed = tuple(a for a in nest.reduction_axes if a in axes_in(body))
-            changed = replace(nest, body=body, axes=(*_kept(nest), *summed))
+            changed = replace(nest, body=body, axes=(*kept_axes(nest), *summed))
             self.nests.append(changed if summed else _stored(nest, body, alone))
 
     def _part(
-        self, nest: Nest, factors: Sequence[_Factor], orders: Mapping[frozenset[int], _Order], of: frozenset[int]
+        self, nest: Nest, factors: Sequence[Factor], orders: Mapping[frozenset[int], Order], of: frozenset[int]
     ) -> Expr:
         """The product of some factors, added up as far as it can be before the others; not added up if it is all."""
         parts, known = orders[of].parts, orders[of].known
@@ -225,54 +205,39 @@ class _Work:
             value = factors[min(of)].value
         else:
             value = self._part(nest, factors, orders, parts[0]) * self._part(nest, factors, orders, parts[1])
-        axes, left = frozenset(axes_in(value)), _left(nest, factors, of)
+        axes, left = frozenset(axes_in(value)), left_axes(nest, factors, of)
         if len(of) == len(factors) or (parts is None and axes == left):
             return value
         # What is added up later comes first, so that columns stay next to each other.
-        index = tuple(a for a in (*nest.reduction_axes, *_kept(nest)) if a in left)
+        index = tuple(a for a in (*nest.reduction_axes, *kept_axes(nest)) if a in left)
         part = self._tensor(nest, index)
         self.nests.append(Nest(part.param, index, (*index, *(a for a in nest.axes if a in axes - left)), value, "add"))
         return part
 
-    def _note(self, nest: Nest, factors: Sequence[_Factor]) -> None:
+    def _note(self, nest: Nest, factors: Sequence[Factor]) -> None:
         """Remember a sum of a product, of tensors that do not change any more."""
         changed = any(max(self._writers.get(name, (-1,))) >= self.number for name in nest.reads())
-        if not changed and (named := _named(factors, frozenset(_kept(nest)))) is not None:
+        if not changed and (named := named_product(factors, frozenset(kept_axes(nest)))) is not None:
             key, axes = named
             if all(isinstance(i, Axis) for i in nest.index):
                 self._products[key] = nest.out, tuple(axes.index(i) for i in nest.index if isinstance(i, Axis))
 
-    def _known(self, nest: Nest, factors: Sequence[_Factor]) -> Mapping[frozenset[int], Load]:
+    def _known(self, nest: Nest, factors: Sequence[Factor]) -> Mapping[frozenset[int], Load]:
         """The parts of a product that earlier nests have computed."""
         found: dict[frozenset[int], Load] = {}
         for size in range(2, len(factors)) if self._products else ():
             for members in combinations(range(len(factors)), size):
                 of = frozenset(members)
-                named = _named([factors[k] for k in members], _left(nest, factors, of))
+                named = named_product([factors[k] for k in members], left_axes(nest, factors, of))
                 if named is not None and named[0] in self._products:
                     out, places = self._products[named[0]]
                     found[of] = Load(out, tuple(named[1][p] for p in places))
         return found
 
 
-def _named(factors: Sequence[_Factor], left: frozenset[Axis]) -> tuple[Hashable, tuple[Axis, ...]] | None:
-    """What tells a sum of a product of different tensors from others, and its axes in the order that it names them."""
-    values = sorted((f.value for f in factors if isinstance(f.value, Load)), key=lambda x: x.param)
-    if len({x.param for x in values}) < len(factors) or any(not isinstance(i, Axis) for x in values for i in x.index):
-        return None
-    axes = tuple(axes_in(*values))
-    names = {a: a.named(f"{k}") for k, a in enumerate(axes)}
-    return (tuple(substitute(x, names) for x in values), frozenset(names[a] for a in axes if a in left)), axes
-
-
-def _kept(nest: Nest) -> tuple[Axis, ...]:
-    """The axes that are not added up."""
-    return tuple(a for a in nest.axes if a not in nest.reduction_axes)
-
-
 def _stored(nest: Nest, value: Expr, alone: bool) -> Nest:
     """What stores a value where a nest adds it up."""
-    return Nest(nest.out, nest.index, _kept(nest), value, None if alone else "add")
+    return Nest(nest.out, nest.index, kept_axes(nest), value, None if alone else "add")
 
 
 def _separate(nest: Nest) -> list[Expr]:
@@ -295,79 +260,24 @@ def _terms(e: Expr, negative: bool = False) -> Iterator[Expr]:
             yield -e if negative else e
 
 
-def _factors(e: Expr, divides: bool = False) -> Iterator[_Factor]:
+def _factors(e: Expr, divides: bool = False) -> Iterator[Factor]:
     match e:
         case Apply("mul", (x, y)) if not divides:
             yield from _factors(x)
             yield from _factors(y)
         case Apply("div", (x, y)) if not divides:
             yield from _factors(x)
-            yield _Factor(y, True)
+            yield Factor(y, True)
         case Apply("neg", (x,)) if not divides:
-            yield _Factor(Const(-1.0))
+            yield Factor(Const(-1.0))
             yield from _factors(x)
         case _:
-            yield _Factor(e, divides)
+            yield Factor(e, divides)
 
 
-def _value(factors: Sequence[_Factor]) -> Expr:
+def _value(factors: Sequence[Factor]) -> Expr:
     """The product of factors of which the first one does not divide."""
     total = factors[0].value
     for f in factors[1:]:
         total = apply("div" if f.divides else "mul", total, f.value)
     return total
-
-
-def _left(nest: Nest, factors: Sequence[_Factor], of: frozenset[int]) -> frozenset[Axis]:
-    """The axes of the product of some factors that are not added up before the others are multiplied."""
-    inside = frozenset[Axis]().union(*(factors[k].axes for k in of))
-    others = frozenset[Axis]().union(*(f.axes for k, f in enumerate(factors) if k not in of))
-    return inside & (others | frozenset(_kept(nest)))
-
-
-def _at_once(nest: Nest, factors: Sequence[_Factor]) -> int:
-    """Multiplications without an order: of two operands, each the product of some factors for all of their axes."""
-
-    def points(of: Sequence[_Factor]) -> int:
-        return math.prod(a.extent for a in frozenset[Axis]().union(*(f.axes for f in of))) * (len(of) - 1)
-
-    first, *rest = factors
-    parts = ((p, [f for f in rest if f not in p]) for n in range(len(rest)) for p in combinations(rest, n))
-    return nest.points + min(points([first, *one]) + points(other) for one, other in parts)
-
-
-def _orders(
-    nest: Nest, factors: Sequence[_Factor], known: Mapping[frozenset[int], Load]
-) -> Mapping[frozenset[int], _Order]:
-    """The best order of every set of factors, of which some products are known."""
-    found: dict[frozenset[int], _Order] = {}
-    last: dict[frozenset[int], Axis | None] = {}
-    everything = range(len(factors))
-    for k, f in enumerate(factors):
-        alone = frozenset({k})
-        summed = f.axes != _left(nest, factors, alone)
-        found[alone] = _Order(math.prod(a.extent for a in f.axes) if summed else 0)
-        end = f.value.index[-1] if isinstance(f.value, Load) and f.value.index else None
-        last[alone] = end if isinstance(end, Axis) else None
-    for size in range(2, len(factors) + 1):
-        for members in combinations(everything, size):
-            of = frozenset(members)
-            if of in known:
-                found[of], last[of] = _Order(known=known[of]), next(iter(axes_in(known[of].index[-1])), None)
-                continue
-            best: _Order | None = None
-            rest = (*nest.reduction_axes, *_kept(nest))
-            end = [a for a in rest if a in _left(nest, factors, of)][-1:]
-            for part in (frozenset(p) for n in range(1, size) for p in combinations(members, n)):
-                other = of - part
-                if min(part) > min(other):
-                    continue
-                axes = _left(nest, factors, part) | _left(nest, factors, other)
-                points = math.prod(a.extent for a in axes) + found[part].points + found[other].points
-                turned = bool(end) and end[0] not in (last[part], last[other])
-                order = _Order(points, turned + found[part].turned + found[other].turned, (part, other))
-                if best is None or (order.points, order.turned) < (best.points, best.turned):
-                    best = order
-            assert best is not None
-            found[of], last[of] = best, end[0] if end else None
-    return found

@@ -20,6 +20,9 @@ from dlc.kernel.schedules.scope import Scope, merge_run
 from dlc.kernel.schedules.start import needs_fill
 from dlc.kernel.schedules.unfit import Unfit
 
+SLACK = 32
+"""Vectors of rows that are shorter than what processors look ahead, even with the loops of three rows in one."""
+
 
 @dataclass(frozen=True)
 class RowStages:
@@ -31,7 +34,8 @@ class RowStages:
         of: Stages of nests; -1 for one that computes a number of the row from other numbers, at the end.
         results: Of nests that compute a result of the row from numbers, by their places, the stage that these are
             ready for.
-        ready: Of numbers of a row, the stage that may use them first.
+        made: Of numbers of a row, the stage whose row they belong to once they are complete.
+        ready: Of numbers of a row, the stage that uses them first.
         last: Of numbers of a row, the last stage that uses them.
     """
 
@@ -39,12 +43,29 @@ class RowStages:
     inner: Axis
     of: tuple[int, ...]
     results: Mapping[int, int]
+    made: Mapping[Local, int]
     ready: Mapping[Local, int]
     last: Mapping[Local, int]
 
 
-def row_stages(place: Place, scope: Scope) -> RowStages:
-    """The stages of a group's nests.
+def stages_of(place: Place, scope: Scope, count: int) -> RowStages:
+    """The stages of rows, of which short ones leave a row's time for lanes of the first sums to be put together.
+
+    Raises:
+        Unfit: its nests are not rows of sums and of elements that wait for them.
+    """
+    stages = _row_stages(place, scope)
+    if stages.inner.extent > SLACK * place.machine.lanes(4):
+        return stages
+    try:
+        later = _row_stages(place, scope, 1)
+    except Unfit:
+        return stages
+    return later if 2 * max(later.of) <= count else stages
+
+
+def _row_stages(place: Place, scope: Scope, slack: int = 0) -> RowStages:
+    """The stages of a group's nests; sums of the first stage are used `slack` rows later than they could be.
 
     Raises:
         Unfit: they are not rows of sums and of elements that wait for them.
@@ -65,6 +86,7 @@ def row_stages(place: Place, scope: Scope) -> RowStages:
     )
     of: list[int] = []
     results: dict[int, int] = {}
+    made: dict[Local, int] = {}
     ready: dict[Local, int] = {}
     last: dict[Local, int] = {}
     written: dict[str, tuple[int, Expr]] = {}
@@ -82,19 +104,20 @@ def row_stages(place: Place, scope: Scope) -> RowStages:
             if scalar is None:
                 results[k] = stage
             else:
-                ready[scalar] = last[scalar] = stage
+                made[scalar] = ready[scalar] = last[scalar] = stage
         else:
             stage = _behind(nest, stage, written, scope.narrow)
             of.append(stage)
             if scalar is not None and nest.reduce is not None:
-                ready[scalar] = last[scalar] = stage + 1
+                made[scalar] = stage + 1
+                ready[scalar] = last[scalar] = stage + 1 + (slack if stage == 0 else 0)
             elif scalar is None and nest.reduce is None and coefficient(nest.index[0], inner) == 1 and scope.plain[k]:
                 written[nest.out] = stage, nest.index[0]
             else:
                 raise Unfit("it has other nests than sums and elements of rows")
         for x in numbers:
             last[x] = max(last[x], stage)
-    return RowStages(alike, inner, tuple(of), results, ready, last)
+    return RowStages(alike, inner, tuple(of), results, made, ready, last)
 
 
 def _behind(nest: Nest, stage: int, written: Mapping[str, tuple[int, Expr]], narrow: Sequence[str]) -> int:
