@@ -15,8 +15,9 @@ kernel's own definition in the same arithmetic (`reference`), where sums have no
 * a buffer that gets a value that is not below the number it is said to be.
 
 What is not looked at: rounding, so conversions between floating-point types do nothing; NaN, but for what `isnan` asks;
-overflow of floating point; prefetches, but for their places. Functions such as exp are random ones, so equal arguments
-are needed for equal values: loops that rewrite exp(a+b) as exp(a)*exp(b) would be refused.
+overflow of floating point; prefetches, but for their places. Where an infinity, as of a maximum of nothing, reaches an
+element of the loops or the kernel alone, it is found. Functions such as exp are random ones, so equal arguments are
+needed for equal values: loops that rewrite exp(a+b) as exp(a)*exp(b) would be refused.
 
 Programs that compute more than `MOST` values in a loop are run in part (`run`). For them the first two statements are
 checked everywhere, but for reads of buffers in iterations that are left out: they need a write before them in any of
