@@ -28,7 +28,7 @@ TARGETS = [GENERIC, *([X86_64_V3] if HAS_VECTORS else [])]
 
 def flags(target: CTarget, cc: str) -> tuple[str, ...]:
     """Optimised as users have it by one compiler for one processor; elsewhere the numbers are what is looked at."""
-    return STRICT if (target, cc) == (TARGETS[-1], "gcc") else (*STRICT, "-O1")
+    return STRICT if (target, cc) == (TARGETS[-1], "gcc") else (*STRICT, "-O0")
 
 
 def agree(kernels: Sequence[Kernel], target: CTarget, folder: Path, cc: str = "gcc") -> None:

@@ -23,7 +23,7 @@ from tests.kernel.test_limits import OPS, TARGETS, x
 
 Array = Any
 LARGEST = 40
-SIZES = (1, 2, 3, 7, 8, 13, 16, 31, 39, 40)
+SIZES = (1, 2, 3, 7, 8, 13, 16, 31, 40)
 
 
 class Watched(Memory):
