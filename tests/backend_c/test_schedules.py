@@ -305,12 +305,14 @@ def test_shapes_that_schedules_tell_apart(target: CTarget, cc: str, tmp_path: Pa
 def test_stores_past_the_caches(cc: str, tmp_path: Path) -> None:
     target = replace(target_for("native"), past=1)
     texts = [softmax(3, n) for n in (128, 130, 133)] + [across(40, 48), halved(70, 2, mean=True), depthwise(9, 37, 1)]
+    texts += ["kernel(f32[3,520], f32[3,520]) -> (f32[3,520]) { r0[i,j] = p0[i,j]+p0[i,j]*p1[i,j] }"]
     kernels = [parse_kernel(text) for text in texts]
     compiled = Compiled(kernels, target, tmp_path, cc, (*STRICT, "-O1"))
     for n, kernel in enumerate(kernels):
         args = samples(kernel)
         assert close(compiled(n, args)[0], run_kernel(kernel, args)[0]), compiled.functions[n].text
     assert ("dlc_store_past" in compiled.functions[0].text) == (target.vector_bytes >= 16)
+    assert ("__builtin_prefetch" in compiled.functions[-1].text) == (target.vector_bytes >= 32)
 
 
 @pytest.mark.parametrize("cc", COMPILERS)
