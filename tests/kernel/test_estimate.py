@@ -80,10 +80,10 @@ def test_the_last_of_blocks_counts_what_it_has() -> None:
 
 def test_what_is_fetched_ahead_takes_no_time_of_its_own() -> None:
     text = f"""loops(p0: f32[{N}]) -> (r0: f32[{N}]) {{
-  for i in 0..{N}:
-    r0[i] = exp(exp(exp(exp(p0[i]))))
+  for i in 0..{N} step 8:
+    r0[i .. +8] = exp(exp(exp(exp(p0[i .. +8]))))
 }}"""
-    ahead = text.replace("    r0[i]", f"    prefetch p0[min(i+4096, {N - 1})] to read later\n    r0[i]")
+    ahead = text.replace("    r0[i ", f"    prefetch p0[min(i+4096, {N - 1})] to read later\n    r0[i ")
     machine = replace(MACHINE, memory_rate=4.0)
     assert of(text, machine).bytes == of(ahead, machine).bytes
     assert of(text, machine).cycles - of(ahead, machine).cycles == pytest.approx(0.9 * 4 * N / 4.0, rel=1e-3)
