@@ -11,7 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from dlc_backend_c.alike import alike
 from dlc_backend_c.function import CFunction, c_function, prelude
+from dlc_backend_c.sections import LINKAGE
 from dlc_backend_c.target import CTarget
 
 from dlc.base.types import dtype_of_numpy, in_compute_type, packed
@@ -30,19 +32,29 @@ def _function(kernel: Kernel, name: str, target: CTarget) -> CFunction:
 
 
 class Compiled:
-    """Kernels of one shared library, callable with arrays."""
+    """Kernels of one shared library, callable with arrays; `shared`: those that are alike as one function."""
 
     def __init__(
-        self, kernels: Sequence[Kernel], target: CTarget, folder: Path, cc: str = "gcc", flags: Sequence[str] = STRICT
+        self,
+        kernels: Sequence[Kernel],
+        target: CTarget,
+        folder: Path,
+        cc: str = "gcc",
+        flags: Sequence[str] = STRICT,
+        *,
+        shared: bool = False,
     ) -> None:
         self.kernels = tuple(kernels)
         self.functions: list[CFunction] = [_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
+        if shared:
+            self.functions = [*alike(dict(enumerate(self.functions))).values()]
         source = folder / "kernels.c"
         library = folder / "kernels.so"
         text = "\n".join({name: text for f in self.functions for name, text in f.definitions.items()}.values())
         source.write_text(prelude(target, text) + "\n" + text)
         subprocess.run(
-            [cc, *target.flags, *flags, "-fPIC", "-shared", str(source), "-o", str(library), "-lm"], check=True
+            [cc, *target.flags, *flags, f"-D{LINKAGE}=", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"],
+            check=True,
         )
         self.library = ctypes.CDLL(str(library))
 
@@ -88,7 +100,13 @@ class Compiled:
             pointers.append(raw.ctypes.data + -raw.ctypes.data % 64)
         keep = [*inputs, *results]
         calls = [
-            (getattr(self.library, c.name), tuple(ctypes.c_void_p(pointers[k] + further) for k, further in c.arguments))
+            (
+                getattr(self.library, c.name),
+                (
+                    *(ctypes.c_void_p(pointers[k] + further) for k, further in c.arguments),
+                    *map(ctypes.c_ssize_t, c.numbers),
+                ),
+            )
             for c in function.calls
         ]
 

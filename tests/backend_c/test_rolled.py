@@ -31,7 +31,7 @@ def unpooled(channels: int, value: str = "p0[i//2,j//2,k]") -> str:
 )
 def test_where_the_macro_stands(channels: int, marked: bool) -> None:
     found = c_function(parse_kernel(unpooled(channels)), "f", GENERIC)
-    assert any(f"{MACRO} for" in text for text in found.definitions.values()) == marked
+    assert any(f"{MACRO}(1) for" in text for text in found.definitions.values()) == marked
 
 
 @pytest.mark.parametrize("cc", COMPILERS)

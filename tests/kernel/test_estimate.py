@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dlc.kernel.loops.parse import parse_loops
@@ -59,6 +61,32 @@ def test_what_a_cache_holds_is_read_once_and_what_it_does_not_each_time() -> Non
     fits, fits_not = 64 << 10, 256 << 10
     assert of(again(100, fits)).bytes == pytest.approx(4 * fits, rel=0.01)
     assert of(again(100, fits_not)).bytes == pytest.approx(400 * fits_not, rel=0.01)
+
+
+def blocks(size: int) -> str:
+    """A vector times a number, so many elements at a time."""
+    return f"""loops(p0: f32[{N}]) -> (r0: f32[{N}]) {{
+  for b<{N} in 0..{N} step {size}:
+    for i<{N} in b..min(b+{size}, {N}):
+      r0[i] = exp(p0[i])
+}}"""
+
+
+def test_the_last_of_blocks_counts_what_it_has() -> None:
+    whole = of(blocks(N)).cycles
+    for size in (N // 2, N // 2 + 1000, N * 5 // 8, N // 3, N * 2 // 5):
+        assert of(blocks(size)).cycles == pytest.approx(whole, rel=1e-2), size
+
+
+def test_what_is_fetched_ahead_takes_no_time_of_its_own() -> None:
+    text = f"""loops(p0: f32[{N}]) -> (r0: f32[{N}]) {{
+  for i in 0..{N} step 8:
+    r0[i .. +8] = exp(exp(exp(exp(p0[i .. +8]))))
+}}"""
+    ahead = text.replace("    r0[i ", f"    prefetch p0[min(i+4096, {N - 1})] to read later\n    r0[i ")
+    machine = replace(MACHINE, memory_rate=4.0)
+    assert of(text, machine).bytes == of(ahead, machine).bytes
+    assert of(text, machine).cycles - of(ahead, machine).cycles == pytest.approx(0.9 * 4 * N / 4.0, rel=1e-3)
 
 
 def test_a_sum_waits_for_the_term_before() -> None:

@@ -38,7 +38,7 @@ loops(p0: f32[64] stored as f16, p1: i4[6] packed) -> (r0: f32[64]) aligned {
   t0: f32[8] on the stack
   h: i64[2,4] in the workspace below 300 times 4
   size0<64: i64 = 3
-  for i<64 to size0 in 0..size0 step 2 parallel own (t0, h):
+  for i<64 to size0 in 0..size0 step 2 unroll 3 apart parallel own (t0, h):
     block:
       v: f32x8 = p0[i .. +8]
       s: f32 = 0.0

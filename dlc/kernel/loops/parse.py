@@ -287,6 +287,8 @@ class _Reader:
                     extent = end
                 case _:
                     raise tokens.fail("the loop needs an extent, as in `for i<64 in 0..n:`", at)
+        unroll = tokens.extent("iterations") if tokens.accept("unroll") else 0
+        apart = tokens.accept("apart")
         parallel = tokens.accept("parallel")
         own = tuple(tokens.listed("(", ")", self._buffer_name)) if parallel and tokens.accept("own") else ()
         axis = Axis(name, extent, limit)
@@ -296,7 +298,7 @@ class _Reader:
         del self._names[name]
         if hidden is not None:
             self._names[name] = hidden
-        return For(axis, start, stop, body, step, parallel, own)
+        return For(axis, start, stop, body, step, parallel, own, unroll, apart)
 
     def _buffer_name(self) -> str:
         word = self._tokens.kind("word", "a buffer")

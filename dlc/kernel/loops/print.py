@@ -7,7 +7,8 @@ for i0 in 0..8:
 A variable's extent stands behind its name where the loop does not end there; a `limit` behind `to`. Variables that are
 sizes of a call have an extent as well: `size0<64: i64 = p1[0]-1`. Loops whose iterations may run at the same time say
 so, and which buffers each iteration has to itself: `for i in 0..8 parallel own (tile0):`. Of those in the workspace
-there is one for each thread: `t0: f32[4096] in the workspace times 4`.
+there is one for each thread: `t0: f32[4096] in the workspace times 4`. Compilers are told how many iterations
+to write out: `unroll 1`. A loop that is a function of its own stands `apart`.
 """
 
 from __future__ import annotations
@@ -85,10 +86,11 @@ def _lines(body: tuple[Stmt, ...], depth: int, sizes: Mapping[str, int]) -> Iter
 def print_head(stmt: Stmt, sizes: Mapping[str, int]) -> str:
     """A statement without those inside it; `sizes` are the extents of variables that are sizes of a call."""
     match stmt:
-        case For(axis, start, stop, _, step, parallel, own):
+        case For(axis, start, stop, _, step, parallel, own, unroll, apart):
             extent = "" if stop == Const(axis.extent) else f"<{axis.extent}"
             limit = "" if axis.limit is None else f" to {_text(axis.limit)}"
-            how = f" step {step}" * (step > 1) + " parallel" * parallel + f" own ({', '.join(own)})" * bool(own)
+            how = f" step {step}" * (step > 1) + f" unroll {unroll}" * (unroll > 0) + " apart" * apart
+            how += " parallel" * parallel + f" own ({', '.join(own)})" * bool(own)
             return f"for {axis.name}{extent}{limit} in {_text(start)}..{_text(stop)}{how}:"
         case If(condition, _, _):
             return f"if {_text(condition)}:"

@@ -172,6 +172,9 @@ class For:
     Attributes:
         parallel: Iterations may run at the same time: none touches what another one writes, but for its own buffers.
         own: Of a parallel loop, the buffers of which each iteration has one to itself, undefined at its start.
+        unroll: Iterations that compilers are to write out one after another, 1 where that takes code and saves no time;
+            0: as they like.
+        apart: A function of its own, which kernels that differ in numbers may share.
     """
 
     axis: Axis
@@ -181,6 +184,8 @@ class For:
     step: int = 1
     parallel: bool = False
     own: tuple[str, ...] = ()
+    unroll: int = 0
+    apart: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Final
 
 from dlc.base.types import Type
 from dlc.kernel.expr import Apply, Axis, Load
@@ -20,6 +21,9 @@ from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.pack import Block
 from dlc.kernel.schedules.unfit import Unfit, require
 
+LEAST: Final = 2
+"""Tiles of a block: fewer do not fetch ahead."""
+
 
 def rows_packed(plan: LoopPlan, machine: Machine, wanted: int) -> LoopPlan:
     """The plan with its rows copied.
@@ -27,7 +31,8 @@ def rows_packed(plan: LoopPlan, machine: Machine, wanted: int) -> LoopPlan:
     Args:
         plan: Its product reads the rows as they lie.
         machine: What it runs on.
-        wanted: Rows that are copied at a time; 0: as many as half the second-level cache holds.
+        wanted: Rows that are copied at a time; 0: as many as half the second-level cache holds, or, where columns come
+            from beyond it, as few tiles as take longer than these: more save no time, and take memory.
 
     Raises:
         Unfit: rows are copied already, or are not one axis.
@@ -42,12 +47,18 @@ def rows_packed(plan: LoopPlan, machine: Machine, wanted: int) -> LoopPlan:
     assert t.row is not None and isinstance(t.product.body, Apply)
     row = t.row
     a = next(e for e in t.product.body.args if axis_inside(e, row))
+    others = (e for e in t.product.body.args if isinstance(e, Load) and e is not a)
+    columns = sum(o.sizes[e.param] * t.dtypes[e.param].itemsize for e in others)
     if not isinstance(a, Load):
         raise Unfit("the operand of the rows is computed")
     inner = (*([plan.outside] if plan.outside else ()), *t.reduced)
     param = Param(a.param, Type(t.dtypes[a.param], (o.sizes[a.param],)))
     fitting = machine.l2 // 2 // (math.prod(x.extent for x in inner) * param.dtype.itemsize)
-    size = wanted or rows_per_block(row.extent, fitting, row_limit(2, machine.registers), 2)
+    tall = row_limit(2, machine.registers)
+    if columns > machine.l2:
+        enough = max(LEAST * tall, math.ceil(machine.operations * machine.vector_bytes / machine.memory_rate))
+        fitting = min(fitting, -(-enough // tall) * tall)
+    size = wanted or rows_per_block(row.extent, fitting, tall, 2)
     block = Block(row, Axis("y0", row.extent), size) if size < row.extent else None
     source = Source((a,), (param,), None)
     packed = row_block(source, row, inner, block)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from dlc.base.types import Type, f32
@@ -55,7 +55,9 @@ def lanes_along(extent: int, machine: Machine) -> int:
     return lanes
 
 
-def column_loop(t: Transform, half: str, read: Callable[[Expr, Expr], Expr], vectors: Vectors) -> Stmt:
+def column_loop(
+    t: Transform, half: str, read: Callable[[Expr, Expr], Expr], vectors: Vectors, *, unroll: int = 0
+) -> For:
     """half = rows·x, column by column."""
     column, lanes = Axis("wv", len(t.columns[0])), vectors.lanes
     body: list[Stmt] = []
@@ -63,10 +65,17 @@ def column_loop(t: Transform, half: str, read: Callable[[Expr, Expr], Expr], vec
     values = [name(read(Const(u), column)) for u in range(len(t.rows[0]))]
     for i, x in enumerate(coefficients.product(t.rows, values, name)):
         body.append(Store(half, simplify((column + i * column.extent) * lanes), x, lanes))
-    return loop(column, *body)
+    return replace(loop(column, *body), unroll=unroll)
 
 
-def row_loop(t: Transform, half: str, store: Callable[[Axis, int, Expr], tuple[Stmt, ...]], vectors: Vectors) -> Stmt:
+def row_loop(
+    t: Transform,
+    half: str,
+    store: Callable[[Axis, int, Expr], tuple[Stmt, ...]],
+    vectors: Vectors,
+    *,
+    unroll: int = 0,
+) -> For:
     """half·columnsᵀ, row by row."""
     row, width, lanes = Axis("wi", len(t.rows)), len(t.columns[0]), vectors.lanes
     body: list[Stmt] = []
@@ -74,7 +83,7 @@ def row_loop(t: Transform, half: str, store: Callable[[Axis, int, Expr], tuple[S
     values = [name(Lanes(Load(half, (simplify((row * width + v) * lanes),)), lanes)) for v in range(width)]
     for j, x in enumerate(coefficients.product(t.columns, values, name)):
         body += store(row, j, x)
-    return loop(row, *body)
+    return replace(loop(row, *body), unroll=unroll)
 
 
 @dataclass(frozen=True)

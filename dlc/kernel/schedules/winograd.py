@@ -39,6 +39,9 @@ from dlc.kernel.schedules.winograd_estimate import block_size
 from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
 from dlc.spec import option
 
+ROWS = 3
+"""Rows of transformed data that are written out one after another: gcc does not by itself, and a loop takes time."""
+
 
 @dataclass(frozen=True)
 class Winograd(Choice):
@@ -135,8 +138,10 @@ class _Writer:
             return (Store(out, simplify(place + (i * len(t.columns) + j) * plane), value, lanes),)
 
         half, vector = self._buffer("half", len(t.rows) * width * lanes), Vectors(self.fresh, lanes)
-        first, second = column_loop(t, half, element_at, vector), row_loop(t, half, store, vector)
-        if (where := t.nest.where) is not None:
+        where = t.nest.where
+        second = row_loop(t, half, store, vector, unroll=ROWS)
+        first: Stmt = column_loop(t, half, element_at, vector)
+        if where is not None:
             patch = self._buffer("patch", height * width * lanes)
             u, v = Axis("wu", height), Axis("wv", width)
             spot = (u * width + v) * lanes
@@ -145,10 +150,16 @@ class _Writer:
                 (Store(patch, spot, element_at(u, v), lanes),),
                 (Store(patch, spot, Const(0.0), lanes),),
             )
-            patched = column_loop(t, half, lambda u, v: Lanes(Load(patch, ((u * width + v) * lanes,)), lanes), vector)
-            first = If(_everywhere(where, {tile: number}, t.inner), (first,), (loop(u, loop(v, gathered)), patched))
+            # Tiles of the border are few.
+            patches = replace(loop(u, replace(loop(v, gathered), unroll=1)), unroll=1)
+
+            def patch_at(u: Expr, v: Expr) -> Expr:
+                return Lanes(Load(patch, ((u * width + v) * lanes,)), lanes)
+
+            patched = column_loop(t, half, patch_at, vector, unroll=1)
+            first = If(_everywhere(where, {tile: number}, t.inner), (first,), (patches, patched))
         body = For(column, Const(0), Const(channels), (first, second), lanes)
-        parts: list[Stmt] = [For(number, start, stop, (body,))]
+        parts: list[Stmt] = [For(number, start, stop, (body,), apart=True)]
         # Rows that the last block lacks are multiplied with the others.
         if self.found.tile.extent % self.size:
             point, row = Axis("wp", len(t.rows) * len(t.columns)), Axis("wr", self.size)
@@ -227,7 +238,8 @@ class _Writer:
 
         half, vectors = self._buffer("halfback", len(t.rows) * points * lanes), Vectors(self.fresh, lanes)
         body = column_loop(t, half, product_at, vectors), row_loop(t, half, store, vectors)
-        return (For(number, start, stop, (For(vector, Const(0), Const(column.extent), body, lanes),)),)
+        vectors_of = For(vector, Const(0), Const(column.extent), body, lanes)
+        return (For(number, start, stop, (vectors_of,), apart=True),)
 
 
 @lru_cache(maxsize=64)  # the same for who asks whether there are loops, and then for the loops

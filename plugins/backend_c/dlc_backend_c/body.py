@@ -9,6 +9,7 @@ from dlc.api.places import Places
 from dlc.api.plan import Plan, Slot, is_zeros, results_of
 from dlc.base.diagnostics import error
 from dlc.graph import Call, Input, Loop, Op, Scan
+from dlc_backend_c.alike import alike
 from dlc_backend_c.control import PARAMETERS, ZEROS, RegionCall
 from dlc_backend_c.function import CFunction, Wanted, c_functions
 from dlc_backend_c.names import c_comment
@@ -134,7 +135,10 @@ class Body:
             # Room for floats and integers, whatever a part of a function takes it for.
             return f"(void *)(a + {self._work(step, further)})"
 
-        return [f"    {c.name}({', '.join(argument(k, n) for k, n in c.arguments)});" for c in function.calls]
+        return [
+            f"    {c.name}({', '.join([*(argument(k, n) for k, n in c.arguments), *map(str, c.numbers)])});"
+            for c in function.calls
+        ]
 
     def _read(self, value: Op, further: int = 0, whole: bool = False) -> str:
         """A pointer to a value that is read, some bytes further on; `whole`: with no constant packed."""
@@ -223,6 +227,8 @@ def functions_of(
 ) -> Functions:
     """One function per distinct kernel, named after its content so that objects can be shared between models.
 
+    Kernels that differ in a few numbers share theirs.
+
     Raises DlcError (USAGE) when a function works in memory that its plan has no place for, and where a schedule is
     given for a kernel that no plan has.
     """
@@ -241,7 +247,7 @@ def functions_of(
     functions = dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
     for plan in plans:
         _check_workspaces(plan, functions)
-    return functions
+    return alike(functions)
 
 
 def _suffix(packed: tuple[int, ...]) -> str:

@@ -33,10 +33,12 @@ class FunctionCall:
         name: The function's name.
         arguments: For each of its parameters, the position of a tensor among the kernel's parameters, its results and,
             last, its working memory, and how many bytes further on the argument begins.
+        numbers: Arguments behind these: where the function is one for several kernels, in what they differ.
     """
 
     name: str
     arguments: tuple[tuple[int, int], ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class CFunction:
 
     def to_bytes(self) -> bytes:
         """For the cache."""
-        calls = [[c.name, c.arguments] for c in self.calls]
+        calls = [[c.name, c.arguments, c.numbers] for c in self.calls]
         numbers = self.workspace, str(self.needs), self.overruns, self.stack
         return json.dumps([self.name, calls, dict(self.definitions), *numbers]).encode()
 
@@ -78,7 +80,7 @@ class CFunction:
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
         name, calls, definitions, workspace, needs, behind, stack = json.loads(content)
-        found = tuple(FunctionCall(n, tuple((k, further) for k, further in given)) for n, given in calls)
+        found = tuple(FunctionCall(n, tuple((k, further) for k, further in given), tuple(m)) for n, given, m in calls)
         return cls(name, definitions, found, workspace, parse(needs), tuple(behind), stack)
 
 
@@ -156,7 +158,7 @@ def c_function(
     for part in parts:
         text = function_text(part.program, _PART, disjoint=disjoint)
         title = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
-        definitions[title] = re.sub(rf"\b{_PART}(?=\(|_loop\d)", title, text)
+        definitions[title] = re.sub(rf"\b{_PART}(?=\(|_(?:loop|part)\d)", title, text)
         found = [(tensors[tensor], first) for tensor, first in part.arguments]
         each.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
     stack = max(function_stack(part.program) for part in parts)

@@ -40,7 +40,7 @@ from dlc_backend_c.byte_forms import to_byte, whole
 from dlc_backend_c.indices import index
 from dlc_backend_c.kept_loads import kept
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, pick, shuffle, splat, variable, vector
-from dlc_backend_c.outline import Frame, share, stack_array, used_outside
+from dlc_backend_c.outline import Frame, apart, share, stack_array, used_outside_of_parts
 from dlc_backend_c.past_caches import END, stores_past
 from dlc_backend_c.shared_parts import shared_parts
 from dlc_backend_c.working import aligned_elements, open_places, strides, workspace_places
@@ -110,6 +110,8 @@ class Writer:
         match s:
             case For(parallel=True) if self.frame is not None:
                 share(self, s, self.frame)
+            case For(apart=True) if self.frame is not None:
+                apart(self, s, self.frame)
             case For(axis, start, stop, body, step):
                 name = axis.name
                 advance = f"++{name}" if step == 1 else f"{name} += {step}"
@@ -364,7 +366,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame)
     places, _ = open_places(program)
     sizes, body = sizes_first(program)
-    outside = set(used_outside(body))
+    outside = used_outside_of_parts(body)
     writer.stmts(sizes)
     for b in program.buffers:
         if b.name not in used or not b.size:

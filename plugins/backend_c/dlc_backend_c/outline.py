@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from dlc.base.types import DType
@@ -39,7 +39,7 @@ from dlc_backend_c.indices import index
 from dlc_backend_c.lanes_to_c import variable
 from dlc_backend_c.past_caches import END, stores_past
 
-_DEFINED: Final = re.compile(r"^(?:struct|static (?:\w+ )*void) (\w+_loop\d+(?:_context)?)\b", re.MULTILINE)
+_DEFINED: Final = re.compile(r"^(?:struct|static (?:\w+ )*void) (\w+_(?:loop|part)\d+(?:_context)?)\b", re.MULTILINE)
 
 
 class Writer(Protocol):
@@ -53,6 +53,9 @@ class Writer(Protocol):
 
     def line(self, text: str) -> None:
         """One line of text."""
+
+    def stmts(self, body: Sequence[Stmt]) -> None:
+        """Statements at the current depth."""
 
     def block(self, head: str, body: Sequence[Stmt], first: Sequence[str] = ()) -> None:
         """Statements in braces behind a head."""
@@ -101,6 +104,47 @@ def share(writer: Writer, loop: For, frame: Frame) -> None:
     writer.line(f"    struct {name}_context loop_context = {{{given}}};")
     writer.line(f"    dlc_parallel({name}, &loop_context, {count});")
     writer.line("}")
+
+
+def apart(writer: Writer, loop: For, frame: Frame) -> None:
+    """The call of a loop that is a function of its own, which is added to the frame's."""
+    name = f"{frame.name}_part{len(frame.functions)}"
+    outside = used_outside_of_parts(frame.program.body)
+    used = _tensors(loop, frame)[0]
+    stack = [b for b in frame.program.buffers if b.stack and b.name in used and b.name not in outside]
+    tensors = [n for n in used if n not in {b.name for b in stack}]
+    variables = dict(_variables(loop))
+    body = writer.apart()
+    for b in stack:
+        body.line(stack_array(b, frame.program.aligned))
+    body.stmts((replace(loop, apart=False),))
+    declared = [f"{_element(writer, frame, t)} {frame.pointer}{t}" for t in tensors]
+    declared += [f"{kind} {v}" for v, kind in variables.items()]
+    head = f"static {in_order.mark(frame.program)}void {name}({', '.join(declared)})"
+    frame.functions.append("\n".join([head, "{", *body.lines, "}", ""]))
+    writer.line(f"{name}({', '.join([*tensors, *variables])});")
+
+
+def used_outside_of_parts(body: tuple[Stmt, ...]) -> set[str]:
+    """Names of tensors that are used outside of loops that are functions of their own, or in several of these."""
+    found, parts = set[str](), list[set[str]]()
+
+    def walk(statements: tuple[Stmt, ...]) -> None:
+        for s in statements:
+            match s:
+                case For(parallel=False, apart=True):
+                    parts.append(set(used_outside((s,))))
+                case For(parallel=False, body=inner) | Block(inner):
+                    found.update(_loaded(s))
+                    walk(inner)
+                case If(_, then, otherwise):
+                    found.update(_loaded(s))
+                    walk((*then, *otherwise))
+                case _:
+                    found.update(used_outside((s,)))
+
+    walk(body)
+    return found | {n for k, names in enumerate(parts) for n in names for other in parts[:k] if n in other}
 
 
 def _function(
@@ -160,6 +204,11 @@ def used_outside(body: tuple[Stmt, ...], own: frozenset[str] = frozenset()) -> I
                 yield from used_outside(inner, own)
             case _:
                 pass
+
+
+def _loaded(s: Stmt) -> set[str]:
+    """Names of what a statement itself reads."""
+    return {e.param for e in subexpressions(exprs_of(s)) if isinstance(e, Load)}
 
 
 def stack_array(b: Buffer, aligned: bool) -> str:

@@ -1,10 +1,10 @@
-"""Which short loops gcc must not unroll before it has made vectors of them.
+"""How far gcc unrolls loops, and which ones it must not before it has made vectors of them.
 
     for i < 8: r[i] = p[i] > 0 ? q[i] : 0      →      eight branches, or a vector
 
 gcc unrolls an inner loop of up to 16 iterations before it looks for vectors, and then finds none: programs are compiled
 without vectors of statements, and conditions have become branches. One that chooses between elements which lie next to
-each other stays a loop until then.
+each other stays a loop until then. Of other loops, programs say how many iterations are to be written out.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from dlc.kernel.expr import Apply, Const, walk
 from dlc.kernel.loops.program import For, Store
 from dlc.kernel.simplify import linear
 
-MACRO: Final = "DLC_ROLLED"
+MACRO: Final = "DLC_UNROLL"
 DEFINITION: Final = f"""
-/* gcc makes no vectors of short loops with conditions that it has unrolled. */
+/* gcc makes no vectors of short loops with conditions that it has unrolled, and long code of some where none is due. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8
-#define {MACRO} _Pragma("GCC unroll 1")
+#define {MACRO}_TEXT(text) _Pragma(#text)
+#define {MACRO}(n) {MACRO}_TEXT(GCC unroll n)
 #else
-#define {MACRO}
+#define {MACRO}(n)
 #endif
 """
 LEAST, MOST = 4, 16
@@ -30,7 +31,8 @@ LEAST, MOST = 4, 16
 
 def mark(loop: For) -> str:
     """What stands in front of a loop: the macro and a blank, or nothing."""
-    return f"{MACRO} " if stays_rolled(loop) else ""
+    count = loop.unroll or stays_rolled(loop)
+    return f"{MACRO}({int(count)}) " if count else ""
 
 
 def stays_rolled(loop: For) -> bool:

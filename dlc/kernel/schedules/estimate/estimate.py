@@ -3,10 +3,10 @@
     cycles = Σ over loops: iterations · max(arithmetic, loads, stores, latency of sums) + their start
              + bytes from the second level / its rate + bytes from beyond / theirs
 
-The model is the roofline of Williams, Waterman and Patterson (2009) with issue ports as in llvm-mca: as many arithmetic
-operations and loads in a cycle as the machine says, and one store. Loops over scalars count as vectors where a compiler
-makes them vectors. A number tells only which of two ways is faster: what a processor takes differs from it by a factor
-that both share.
+What hints fetch early enough takes no time of its own, unless it takes longer than all else. The model is the roofline
+of Williams, Waterman and Patterson (2009) with issue ports as in llvm-mca: as many arithmetic operations and loads in a
+cycle as the machine says, and one store. Loops over scalars count as vectors where a compiler makes them vectors. A
+number tells only which of two ways is faster: what a processor takes differs from it by a factor that both share.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from dlc.kernel.loops.program import (
     Stmt,
     Store,
     Words,
+    exprs_of,
+    walk_stmts,
 )
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
@@ -69,10 +71,14 @@ class Estimate:
 def estimate(body: Sequence[Stmt], tensors: Iterable[Param | Buffer], machine: Machine) -> Estimate:
     """What statements over these tensors and buffers take on a machine."""
     sizes = {t.name: (_itemsize(t), t.type.nbytes) for t in tensors}
-    work = _Estimator(sizes, machine).work(body, {})
+    estimator = _Estimator(sizes, machine)
+    work = estimator.work(body, {})
     whole = Nested("", 1, (), work.nested)
-    near, far = whole.traffic(machine.l1), whole.traffic(machine.l2)
-    return Estimate(work.cycles + near / machine.l2_rate + far / machine.memory_rate, far)
+    near, far = sum(whole.traffic(machine.l1).values()), whole.traffic(machine.l2)
+    total, ahead = sum(far.values()), sum(far.get(name, 0.0) for name in estimator.ahead)
+    sides = work.cycles + near / machine.l2_rate, ahead / machine.memory_rate
+    cycles = max(sides) + BESIDES * min(sides) + (total - ahead) / machine.memory_rate
+    return Estimate(cycles, total)
 
 
 def least_cycles(nests: Iterable[Nest], kernel: Kernel, machine: Machine) -> float:
@@ -127,10 +133,15 @@ class _Work:
 
 
 class _Estimator:
-    """Walks statements from the outside in, with a typical value of each axis around."""
+    """Walks statements from the outside in, with a typical value of each axis around.
+
+    Attributes:
+        ahead: Tensors of which parts are fetched into the second-level cache long before they are read.
+    """
 
     def __init__(self, tensors: Mapping[str, tuple[int, int]], machine: Machine) -> None:
         self._tensors, self._machine = tensors, machine
+        self.ahead: set[str] = set()
         self._steps: dict[str, int] = {}
 
     def work(self, body: Sequence[Stmt], env: Mapping[str, int], along: Axis | None = None) -> _Work:
@@ -162,7 +173,8 @@ class _Estimator:
                     found.stores += self._moves(out, at, lanes, along)
                     self._value(value, lanes, along, found, places)
                 case Prefetch():
-                    pass
+                    if s.hint == "later":
+                        self.ahead.add(s.tensor)
         if places:
             found.nested.append(Nested("", 1, accesses(places, self._tensors), ()))
         return found
@@ -172,14 +184,16 @@ class _Estimator:
         trips = max(0, -(-(stop - start) // s.step))
         if not trips:
             return
-        middle = start + trips // 2 * s.step
         if along is None and self._becomes_vectors(s, trips):
             along = s.axis
         self._steps[s.axis.name] = s.step
-        within = self.work(s.body, {**env, s.axis.name: middle}, along)
         turn = self._operations(1, along) if along is s.axis else 1.0
-        found.inner += trips * max(turn, within.cycles) + START
-        found.nested.append(Nested(s.axis.name, trips, (), [n.by_steps(s.axis.name, s.step) for n in within.nested]))
+        found.inner += START
+        for at, count in _alike(s, trips):
+            within = self.work(s.body, {**env, s.axis.name: start + at * s.step}, along)
+            found.inner += count * max(turn, within.cycles)
+            nested = [n.by_steps(s.axis.name, s.step) for n in within.nested]
+            found.nested.append(Nested(s.axis.name, count, (), nested))
 
     def _becomes_vectors(self, s: For, trips: int) -> bool:
         """Whether compilers compute several iterations at once: stores are contiguous, and at most one loop is inside,
@@ -268,6 +282,14 @@ class _Estimator:
                 return 3 * self._operations(1, along, itemsize)
             case _:
                 return 1.0
+
+
+def _alike(s: For, trips: int) -> tuple[tuple[int, int], ...]:
+    """Iterations and how many each stands for: the middle for all, but the last of blocks for itself."""
+    inside = (x for x in walk_stmts(s.body) if isinstance(x, For | If)) if s.step > 1 and trips > 1 else ()
+    if any(axis_inside(e, s.axis) for x in inside for e in exprs_of(x)):
+        return ((trips - 1) // 2, trips - 1), (trips - 1, 1)
+    return ((trips // 2, trips),)
 
 
 def _has_vectors(fn: str) -> bool:

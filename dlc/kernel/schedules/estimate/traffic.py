@@ -185,12 +185,15 @@ class Nested:
         """Bytes that one iteration touches."""
         return _footprint(self._touched)
 
-    def traffic(self, size: int) -> float:
-        """Bytes that come into a cache of this size, or leave it."""
+    def traffic(self, size: int) -> dict[str, float]:
+        """Bytes of each tensor that come into a cache of this size, or leave it."""
         if (self.footprint <= size or self.iteration <= size) and self._held(size // WAYS) <= size:
-            return self.footprint
-        body = _footprint((a, ()) for a in self.own) + sum(n.traffic(size) for n in self.inside)
-        return self.trips * body
+            return _of_tensors(self.all)
+        body = _of_tensors((a, ()) for a in self.own)
+        for n in self.inside:
+            for name, found in n.traffic(size).items():
+                body[name] = body.get(name, 0.0) + found
+        return {name: self.trips * found for name, found in body.items()}
 
     def _held(self, way: int) -> float:
         """What an iteration takes of a cache whose ways have so many bytes, no tensor more than its bytes or a pass."""
@@ -203,10 +206,15 @@ class Nested:
 
 
 def _footprint(touched: Iterable[tuple[Access, Trips]]) -> float:
-    """Bytes of the lines of all accesses, no tensor more than it has."""
+    """Bytes of the lines of all accesses."""
+    return sum(_of_tensors(touched).values())
+
+
+def _of_tensors(touched: Iterable[tuple[Access, Trips]]) -> dict[str, float]:
+    """The same by tensor, none more than it has."""
     found: dict[str, float] = {}
     sizes: dict[str, int] = {}
     for a, trips in touched:
         found[a.tensor] = found.get(a.tensor, 0.0) + a.bytes(trips)
         sizes[a.tensor] = a.size
-    return sum(min(sizes[name], n) for name, n in found.items())
+    return {name: min(sizes[name], n) for name, n in found.items()}
