@@ -255,7 +255,8 @@ def _calling(f: CFunction, cut: _Cut, shared: _Shared, numbers: tuple[int, ...])
     name, text = _text(cut, shared, len(numbers))
     definitions = {**{n: other for n, other in f.definitions.items() if n != f.name}, name: text}
     calls = tuple(replace(c, name=name, numbers=numbers) for c in f.calls)
-    return replace(f, definitions=definitions, calls=calls, stack=f.stack + _PLACE * len(shared.computed))
+    stack = f.stack + _PLACE * len(shared.computed)
+    return replace(f, name=name, definitions=definitions, calls=calls, stack=stack)
 
 
 def _text(cut: _Cut, shared: _Shared, arguments: int) -> tuple[str, str]:
