@@ -8,6 +8,7 @@ A case is a network and the samples of a step, `resnet18:4`. Networks are export
 --train` (SGD with momentum); every program must agree with PyTorch on its first step before it is timed: the median of
 BATCHES batches is compared with PyTorch in double precision, because rounding alone decides on which side of 0 some
 activations lie, and with that the error of one batch; PyTorch in single precision is told beside it. PyTorch runs the
+step as it stands, and compiled by `torch.compile`: forward and backward as one graph each, and the optimizer; that
 happens before anything is timed. Rounds take turns. The ratio is that of the better of PyTorch's medians to dlc's,
 above 1 where dlc is faster, and the last line has the geometric mean of all cases. `--folder` keeps what was built for
 both sides; with `--rounds 0` that is all that happens.
