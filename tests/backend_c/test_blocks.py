@@ -20,7 +20,7 @@ from tests.machines import MACHINES, target_of
 from tests.tools import COMPILERS
 
 FORMS = (
-    Attention(heads=2, queries=50, keys=48, depth=8, values=16, mask="full"),
+    Attention(heads=2, queries=50, keys=96, depth=8, values=16, mask="full"),
     Attention(batch=2, heads=1, queries=45, keys=45, depth=8, values=8, causal=True, packed=True),
 )
 

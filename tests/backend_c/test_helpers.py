@@ -11,7 +11,7 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.function import c_function
 from dlc_backend_c.helpers import macros, names, needed, paragraphs
 from dlc_backend_c.indices import index
-from dlc_backend_c.lanes_to_c import converted, dots, splat, vector
+from dlc_backend_c.lanes_to_c import converted, dots, pick, splat, vector
 from dlc_backend_c.prelude import prelude, whole_prelude
 from dlc_backend_c.sections import split, units
 from dlc_backend_c.spelling import STORAGE, VALUE, spell
@@ -85,7 +85,12 @@ def _of_lanes(t: DType, n: int) -> list[str]:
     lines += f"    dlc_store_past_{v}(c, *a);\n    dlc_stored_past();\n"
     given = f"const {v} *a, const {v} *b, {VALUE[t]} *c, {VALUE[t]} x, {v} *r"
     used = [f"void use_{v}({given})\n{{\n{lines}    (void)x;\n}}"]
-    return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.narrow and t is f32]
+    if t is not f32:
+        return used
+    a = Local("*a", t, n)
+    picked = " + ".join(pick(parts, "at", 1) for parts in ((a, a), (a, a, a, a)))
+    used.append(f"{v} picked_{v}(const {v} *a, const int32_t *at) {{ return {picked}; }}")
+    return used + [_of_narrow(narrow, v) for narrow in DTYPES.values() if narrow.narrow]
 
 
 def _of_bytes(n: int) -> str:

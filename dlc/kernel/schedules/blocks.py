@@ -21,7 +21,7 @@ from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.contraction import LEAST as LEAST_BYTES
 from dlc.kernel.schedules.contraction import PANEL_VECTORS
 from dlc.kernel.schedules.families import FAMILIES
-from dlc.kernel.schedules.groups import partition
+from dlc.kernel.schedules.groups import has_reuse, partition
 from dlc.kernel.schedules.heights import row_limit
 from dlc.kernel.schedules.scope import open_scope
 from dlc.kernel.schedules.stages import BlockKernels, Stages, overwritten
@@ -127,14 +127,17 @@ class _Writer:
         scopes = [open_scope(g, kernel) for g in groups]
         narrow = {name: scope.tensors[name].type for scope in scopes for name in scope.narrow}
         scalars = {name for scope in scopes for name in scope.scalars}
-        same = overwritten(kernel, kernel.local_numbers.keys() - narrow.keys() - scalars)
+        # Tiles may compute elements twice.
+        tiled = {n.out for g in groups if any(map(has_reuse, g.nests)) for n in g.nests}
+        stored = kernel.local_numbers.keys() - narrow.keys() - scalars
+        same = {name: at for name, at in overwritten(kernel, stored).items() if name not in tiled}
         for p in kernel.locals:
             if p.name not in scalars and p.name not in same:
                 self._keep(buffer(p.name, narrow.get(p.name, p.type)))
         written = frozenset[str]()
         places: list[Place] = []
         for k, (group, scope) in enumerate(zip(groups, scopes, strict=True), number):
-            places.append(Place(group, kernel, machine, written, k, scope))
+            places.append(Place(group, kernel, machine, written, k, scope, over=frozenset(same)))
             written |= {n.out for n in group.nests}
         return places, same
 

@@ -18,6 +18,7 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, If, Let, Local, Stmt, Store, exprs_of, reads
 from dlc.kernel.scalar import SCALARS
+from dlc.kernel.schedules.choice import Place
 from dlc.kernel.schedules.flat import coefficient
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
 from dlc.kernel.schedules.loop_plan import overwrites
@@ -38,6 +39,7 @@ class Wide:
         apart: Whether every second element may be read as a vector.
         past: What is stored past the caches.
         again: Whether the last vector may compute again what the one before it has of it.
+        over: Results for which it never may.
     """
 
     dtypes: Mapping[str, DType]
@@ -45,6 +47,7 @@ class Wide:
     apart: bool
     past: frozenset[str] = frozenset()
     again: bool = False
+    over: frozenset[str] = frozenset()
 
     def loop(self, loop: For) -> tuple[Stmt, ...]:
         """A loop of contiguous stores as one over vectors and one over the rest; () where it has no such form."""
@@ -65,7 +68,7 @@ class Wide:
         main = replace(loop, stop=end, body=body, step=lanes)
         if end == loop.stop:
             return (main,)
-        if self.again and not {s.out for s in stores} & reads(body):
+        if self.again and not {s.out for s in stores} & (reads(body) | self.over):
             return (main, replace(main, start=simplify(loop.stop - lanes), stop=loop.stop))
         return (main, replace(loop, start=end))
 
@@ -100,13 +103,14 @@ class Wide:
         return tuple(found)
 
 
-def by_vectors(body: tuple[Stmt, ...], kernel: Kernel, machine: Machine) -> tuple[Stmt, ...]:
-    """Statements with vectors in the loops that are faster for them."""
+def by_vectors(body: tuple[Stmt, ...], place: Place) -> tuple[Stmt, ...]:
+    """Statements of a group with vectors in the loops that are faster for them."""
+    kernel, machine = place.kernel, place.machine
     if machine.ordered:
         return body
     apart = all(p.stored is None and not p.packed for p in kernel.params)
     again = not overwrites(kernel.nests, kernel)
-    return _changed(body, Wide(kernel.dtypes, machine, apart, again=again), kernel)
+    return _changed(body, Wide(kernel.dtypes, machine, apart, again=again, over=place.over), kernel)
 
 
 def _changed(body: tuple[Stmt, ...], wide: Wide, kernel: Kernel) -> tuple[Stmt, ...]:

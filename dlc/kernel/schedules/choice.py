@@ -41,6 +41,7 @@ class Place:
         transformed: What its nests are, where they transform tiles, multiply them and transform them back.
         transform: What its nest is, where it transforms tiles.
         stages: Its nests, where they are all of a kernel and run block by block.
+        over: Results that will lie where something lies that they are computed of: no element of them is computed twice.
     """
 
     group: Group
@@ -53,6 +54,7 @@ class Place:
     transformed: Transformed | None = None
     transform: Transform | None = None
     stages: Stages | None = None
+    over: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Pipelined(Choice):
         if full := row.extent % count:
             one = inside(scalar_group(scope, place.kernel, machine, place.written), scope.shared)
             rest = replace(one, start=Const(row.extent - full))
-            loops += by_vectors((rest,), place.kernel, machine)
+            loops += by_vectors((rest,), place)
         return Applied(replace(self, rows=count), wrap(scope.shared[:-1], tuple(loops)), ())
 
     def estimated(self, place: Place) -> tuple[Applied, Estimate]:
