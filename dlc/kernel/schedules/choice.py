@@ -41,7 +41,7 @@ class Place:
         transformed: What its nests are, where they transform tiles, multiply them and transform them back.
         transform: What its nest is, where it transforms tiles.
         stages: Its nests, where they are all of a kernel and run block by block.
-        over: Results that will lie where something lies that they are computed of: no element of them is computed twice.
+        over: Results that will lie over what they are computed of, so that no element is computed twice.
     """
 
     group: Group
