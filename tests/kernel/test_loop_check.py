@@ -112,6 +112,18 @@ def test_a_maximum_of_nothing_is_no_number() -> None:
         assert bool(check_loops(SOFTMAX_OF_ONE, loops)) is not right
 
 
+def test_what_is_divided_by_nothing_is_no_number() -> None:
+    """Were it 0, it would cancel as the right quotient does, which is 1."""
+    text = """kernel(f32[3], f32[3]) -> (f32[3]) local (f32[3], f32[3]) {{
+      t0[i] += p0[i]{}
+      t1[i] = p0[i]/t0[i]
+      r0[i] = t1[i]*(p1[i] - p1[i]*t1[i])
+    }}"""
+    kernel = parse_kernel(text.format(""))
+    for changed, right in (("", True), (" - p0[i]", False)):
+        assert bool(check_loops(kernel, schedule(parse_kernel(text.format(changed)), Machine()))) is not right
+
+
 def test_computed_values_lie_between_the_literals_that_they_are_compared_with() -> None:
     text = """kernel(f32[5], f32[9], f32[5,9]) -> (f32[5]) {{
       j<9: r0[i] += select(p0[i]*p1[j] >= (-0.5) and p0[i]*p1[j] <= 2.0, p2[i,j]{}, 0.0)

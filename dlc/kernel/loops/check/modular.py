@@ -4,7 +4,7 @@ Residues are whole floats from -P/2 to P/2; NaN stands for a value that nobody k
 absorb, so that sums and products with them have no order either:
 
     x ± inf, inf*x, inf/x           infinite; of sums with both +inf, whose negative terms are those that are subtracted
-    inf - inf, 0*inf, inf/inf       infinite, as all that has no value: so they are told apart from what has one
+    inf - inf, 0*inf, inf/inf, x/0  infinite, as all that has no value: so they are told apart from what has one
     x/inf, exp(-inf), atan(inf)     the residues of 0, 0 and pi/2: functions of one argument have their limits
 """
 
@@ -77,19 +77,19 @@ def mul(a: Array, b: Array) -> Array:
 
 
 def div(a: Array, b: Array) -> Array:
-    """a / b, and 0 where b is 0."""
+    """a / b; infinite where b is 0."""
     return mul(a, inverse(b))
 
 
 def inverse(x: Array) -> Array:
-    """1/x, and 0 of 0 and of infinities, by Fermat: x^(P-2)."""
+    """1/x, infinite of 0 and 0 of infinities; else by Fermat: x^(P-2)."""
     power: Array = np.where(np.isinf(x), 0.0, x)
     found, left = np.ones_like(power), P - 2
     while left:
         if left & 1:
             found = reduced(found * power)
         power, left = reduced(power * power), left >> 1
-    return found
+    return np.where(x == 0, np.inf, found)
 
 
 def power(x: Array, quarters: int) -> Array:
