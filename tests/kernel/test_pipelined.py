@@ -51,6 +51,15 @@ def test_rows_of_a_cache_overlap(kernel: Callable[[int, int], str], rows: int, c
     assert chosen(kernel(rows, columns), MACHINE) == f"pipelined{{rows={rows}}}"
 
 
+@pytest.mark.parametrize("machine", [MACHINE, Machine(32, 16), Machine(64, 32)], ids=lambda m: str(m.vector_bytes))
+@pytest.mark.parametrize("columns", [128, 1024])
+def test_rows_beyond_the_caches_overlap(columns: int, machine: Machine) -> None:
+    """What hints fetch ahead hides the time of memory in other ways too, but only together with arithmetic."""
+    kernel = parse_kernel(softmax((1 << 24) // columns, columns))
+    choices = scheduled(kernel, replace(machine, past=32 << 20)).choices
+    assert print_choices(choices) == "pipelined{past=r0 rows=128}"
+
+
 @pytest.mark.parametrize(
     ("text", "machine"),
     [

@@ -101,10 +101,9 @@ class Pipelined(Choice):
     def estimated(self, place: Place) -> tuple[Applied, Estimate]:
         applied, found = super().estimated(place)
         far = found.bytes / place.machine.memory_rate
-        work = found.cycles - far
-        if not self.rows and work < SHARE * far:
+        if not self.rows and found.near < SHARE * far:
             raise Unfit("memory takes most of the time, whatever its arithmetic waits for")
-        return applied, replace(found, cycles=max(far, work) + BESIDES * min(far, work))
+        return applied, replace(found, cycles=max(far, found.near) + BESIDES * min(far, found.near))
 
 
 def _check_size(place: Place, scope: Scope, stages: RowStages) -> None:

@@ -62,10 +62,12 @@ class Estimate:
     Attributes:
         cycles: Of one core, for one run with the largest sizes.
         bytes: That come from beyond the second-level cache, or go there.
+        near: Of the cycles, those that they would take if these bytes took none.
     """
 
     cycles: float
     bytes: float
+    near: float
 
 
 def estimate(body: Sequence[Stmt], tensors: Iterable[Param | Buffer], machine: Machine) -> Estimate:
@@ -78,7 +80,7 @@ def estimate(body: Sequence[Stmt], tensors: Iterable[Param | Buffer], machine: M
     total, ahead = sum(far.values()), sum(far.get(name, 0.0) for name in estimator.ahead)
     sides = work.cycles + near / machine.l2_rate, ahead / machine.memory_rate
     cycles = max(sides) + BESIDES * min(sides) + (total - ahead) / machine.memory_rate
-    return Estimate(cycles, total)
+    return Estimate(cycles, total, sides[0])
 
 
 def least_cycles(nests: Iterable[Nest], kernel: Kernel, machine: Machine) -> float:
