@@ -8,8 +8,9 @@ known: `i * 1` is `i`, `0 + i` is `i`, integer constants combine. Floating-point
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, TypeAlias
 
 from dlc.base.extents import Dim
@@ -341,14 +342,18 @@ def axes_in(*exprs: Expr) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def factors(e: Expr) -> Iterator[Expr]:
-    """What is multiplied, from left to right."""
-    match e:
-        case Apply("mul", args):
-            for x in args:
-                yield from factors(x)
-        case _:
-            yield e
+def operands_of(fn: str, e: Expr) -> Iterator[Expr]:
+    """What a function of two combines, from left to right: the factors for `mul`, the terms for `add`."""
+    if isinstance(e, Apply) and e.fn == fn:
+        for x in e.args:
+            yield from operands_of(fn, x)
+    else:
+        yield e
+
+
+def combined(fn: str, terms: Iterable[Expr]) -> Expr:
+    """What a function of two makes of some terms, from left to right."""
+    return reduce(lambda a, b: apply(fn, a, b), terms)
 
 
 def substitute(e: Expr, mapping: Mapping[Any, Expr]) -> Expr:

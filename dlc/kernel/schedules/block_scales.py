@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in, factors
+from dlc.kernel.expr import Apply, Axis, Const, Expr, axes_in, operands_of
 from dlc.kernel.schedules.flat import axis_inside
 from dlc.kernel.schedules.tile import Tile
 
@@ -37,7 +37,7 @@ class Blocks:
 
 def blocks_of(t: Tile) -> Blocks | None:
     """How a product's terms form blocks; None where no factor belongs to several of them."""
-    found = list(factors(t.product.body))
+    found = list(operands_of("mul", t.product.body))
     if len(found) != 3 or t.product.where is not None or any(a.limit is not None for a in t.reduced):
         return None
     shared = [f for f in found if not axis_inside(f, t.column)]

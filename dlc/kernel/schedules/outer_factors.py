@@ -8,9 +8,8 @@ Products are rounded in another order; numbers that are rounded to whole ones or
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 
-from dlc.kernel.expr import Apply, Axis, Expr, apply, axes_in, factors
+from dlc.kernel.expr import Apply, Axis, Expr, axes_in, combined, operands_of
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.machine import Machine
@@ -44,17 +43,13 @@ def _changed(nest: Nest) -> Nest:
 def _reordered(e: Expr, row: Axis) -> Expr:
     match e:
         case Apply("mul", args) if not is_index(e):
-            found = list(factors(e))
+            found = list(operands_of("mul", e))
             outer = [x for x in found if row not in axes_in(x)]
             inner = [x for x in found if row in axes_in(x)]
             if inner and len(outer) > 1:
-                return _product([*outer, *(_reordered(x, row) for x in inner)])
+                return combined("mul", [*outer, *(_reordered(x, row) for x in inner)])
             return Apply("mul", tuple(_reordered(a, row) for a in args))
         case Apply("add" | "sub" | "neg" as fn, args) if not is_index(e):
             return Apply(fn, tuple(_reordered(a, row) for a in args))
         case _:
             return e
-
-
-def _product(factors: list[Expr]) -> Expr:
-    return reduce(lambda a, b: apply("mul", a, b), factors)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Final
 
 from dlc.base.types import DType
-from dlc.kernel.expr import Apply, Expr, Load
+from dlc.kernel.expr import Apply, Expr, Load, combined, operands_of
 from dlc.kernel.loops.program import Lanes, Let, Local, Shuffle, Stmt
 from dlc.kernel.simplify import simplify
 
@@ -27,7 +26,7 @@ def paired(e: Expr, dtype: DType, into: list[Stmt]) -> Expr:
     """A vector of a type with the module's rewrite in it; `into` gets the variables that it needs."""
     match e:
         case Apply(fn, args):
-            terms = _terms(e, fn) if fn in COMBINING else []
+            terms = list(operands_of(fn, e)) if fn in COMBINING else []
             pairs = _pairs(terms)
             if not pairs:
                 return Apply(fn, tuple(paired(a, dtype, into) for a in args))
@@ -35,21 +34,12 @@ def paired(e: Expr, dtype: DType, into: list[Stmt]) -> Expr:
             halves: list[Local] = []
             for k in (0, lanes):
                 halves.append(Local(f"half{len(into)}", dtype, lanes))
-                into.append(Let(halves[-1], _combined(fn, [replace(_behind(even, k), step=1) for even, _ in pairs])))
+                into.append(Let(halves[-1], combined(fn, [replace(_behind(even, k), step=1) for even, _ in pairs])))
             both = [Shuffle(halves[0], halves[1], tuple(range(odd, 2 * lanes, 2))) for odd in (0, 1)]
             taken = {x for pair in pairs for x in pair}
-            return _combined(fn, [*both, *(paired(t, dtype, into) for t in terms if t not in taken)])
+            return combined(fn, [*both, *(paired(t, dtype, into) for t in terms if t not in taken)])
         case _:
             return e
-
-
-def _terms(e: Expr, fn: str) -> list[Expr]:
-    """What a function combines, from left to right."""
-    match e:
-        case Apply(inner, args) if inner == fn:
-            return [t for a in args for t in _terms(a, fn)]
-        case _:
-            return [e]
 
 
 def _pairs(terms: Sequence[Expr]) -> list[tuple[Lanes, Lanes]]:
@@ -68,7 +58,3 @@ def _pairs(terms: Sequence[Expr]) -> list[tuple[Lanes, Lanes]]:
 def _behind(x: Lanes, count: int) -> Lanes:
     """The vector that begins so many elements behind another."""
     return replace(x, first=Load(x.first.param, (simplify(x.first.index[0] + count),)))
-
-
-def _combined(fn: str, terms: Sequence[Expr]) -> Expr:
-    return reduce(lambda a, b: Apply(fn, (a, b)), terms)

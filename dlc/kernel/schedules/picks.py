@@ -17,12 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlc.base.types import f32, i32
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, select, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, operands_of, select, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, If, Lanes, Let, Local, Pick, Set, Shuffle, Stmt, Store
+from dlc.kernel.schedules.choice import Place
 from dlc.kernel.schedules.flat import axis_inside, coefficient
 from dlc.kernel.schedules.lanes import vectorise
-from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.simplify import conjuncts, is_index, simplify
 
 BYTES = 64
@@ -31,11 +31,12 @@ MOST = 4
 """Vectors of a row."""
 
 
-def with_picks(body: tuple[Stmt, ...], kernel: Kernel, machine: Machine, number: int) -> tuple[Stmt, ...]:
-    """The statements of a group with the module's rewrite in its loops; `number` is the group's, for names."""
+def with_picks(body: tuple[Stmt, ...], place: Place) -> tuple[Stmt, ...]:
+    """The statements of a group with the module's rewrite in its loops."""
+    machine = place.machine
     if machine.ordered or machine.vector_bytes < BYTES:
         return body
-    rows = _Rows(kernel, machine.lanes(f32.itemsize), number)
+    rows = _Rows(place.kernel, machine.lanes(f32.itemsize), place.number)
     changed = rows.changed(body)
     return (*rows.tests, *changed) if rows.tests else body
 
@@ -142,7 +143,7 @@ class _Rows:
     def _place(self, x: Load, axis: Axis) -> _Place | None:
         """Where an element is; None where that is no element of a short row that data count."""
         tensor = self.kernel.tensors[x.param]
-        moving = [e for e in _summands(x.index[0]) if axis_inside(e, axis)]
+        moving = [e for e in operands_of("add", x.index[0]) if axis_inside(e, axis)]
         found = _clamped(moving[0]) if len(moving) == 1 else None
         if found is None or tensor.storage is not f32 or tensor.packed:
             return None
@@ -152,7 +153,7 @@ class _Rows:
         if not self.lanes <= last + 1 <= MOST * self.lanes or not 0 <= ahead <= last:
             return None
         row: Expr = Const(0)
-        for e in _summands(x.index[0]):
+        for e in operands_of("add", x.index[0]):
             row = row if e is moving[0] else apply("add", row, e)
         return _Place(Load(x.param, (row,)), last + 1, data, ahead)
 
@@ -173,15 +174,6 @@ class _Rows:
 
 def _ahead(e: Expr, n: int) -> Expr:
     return simplify(e + n) if is_index(e) else apply("add", e, n)
-
-
-def _summands(e: Expr) -> Iterator[Expr]:
-    match e:
-        case Apply("add", (a, b)):
-            yield from _summands(a)
-            yield from _summands(b)
-        case _:
-            yield e
 
 
 def _clamped(e: Expr) -> tuple[Load, int, int] | None:

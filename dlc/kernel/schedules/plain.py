@@ -35,7 +35,7 @@ class Loops(Choice):
             raise Unfit(f"{self.sums} partial results are more than {place.machine.registers} registers hold")
         numbers = Numbers(self.innermost, self.sums or PARTIAL, self.chunk or CHUNK)
         loops = scalar_group(place.scope, place.kernel, place.machine, place.written, numbers)
-        loops = with_picks(by_vectors(loops, place), place.kernel, place.machine, place.number)
+        loops = with_picks(by_vectors(loops, place), place)
         sums, chunk = partial_sums(loops), staged(loops)
         if (self.sums and not sums) or (self.chunk and not chunk):
             raise Unfit("it has no such sum along contiguous elements")

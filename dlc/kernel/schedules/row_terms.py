@@ -11,10 +11,9 @@ rounded in another order.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from dlc.base.types import Type, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, both, combined, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.groups import partition, plain_write
@@ -89,8 +88,8 @@ def _changed(kernel: Kernel, k: int) -> Kernel | None:
     guard: Expr | None = None
     for c in conjuncts(nest.where):
         guard = guard if row in axes_in(c) else both(guard, c)
-    total = _sum([_product((*outer, Load(table.name, (*line, along)))) for outer, line in lines])
-    body = _sum([_product((*inner, Load(made.name, (*axes, column)))) for inner, column in picked])
+    total = combined("add", [combined("mul", (*outer, Load(table.name, (*line, along)))) for outer, line in lines])
+    body = combined("add", [combined("mul", (*inner, Load(made.name, (*axes, column)))) for inner, column in picked])
     first = Nest(made.name, (*axes, along), (*axes, along), total, where=guard)
     nests = (*kernel.nests[:k], first, replace(nest, body=body), *kernel.nests[k + 1 :])
     changed = replace(kernel, nests=nests, locals=(*kernel.locals, made))
@@ -129,11 +128,3 @@ def _terms(e: Expr, table: str, row: Axis) -> list[_Term]:
             return [t.times(factor, row) for t in _terms(rest, table, row)]
         case _:
             return []
-
-
-def _sum(terms: list[Expr]) -> Expr:
-    return reduce(lambda a, b: apply("add", a, b), terms)
-
-
-def _product(factors: tuple[Expr, ...]) -> Expr:
-    return reduce(lambda a, b: apply("mul", a, b), factors)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import pairwise, product
 from math import lcm, prod
 
 from dlc.base.types import DType, f32, f64
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, loads, substitute
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, combined, loads, substitute
 from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Shuffle, Stmt, Store, wrap
 from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.choice import Applied, Choice, Place
@@ -248,7 +247,7 @@ class _Block:
             for ks in product(*(range(a.extent) for a in axes))
         ]
         fn = nest.reduce
-        return terms[0] if fn is None else reduce(lambda a, b: apply(fn, a, b), terms)
+        return terms[0] if fn is None else combined(fn, terms)
 
     def _vector(
         self, e: Expr, operands: dict[Load, _Operand], points: Sequence[dict[Axis, int]], known: dict[Expr, Expr]
