@@ -92,10 +92,10 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
     """
     if found := _interface(kernel, program):
         return found
-    rng = np.random.default_rng(seed)
+    rng, numbers = np.random.default_rng(seed), Field(order_of(kernel))
     for sizes in sizes_to_check(kernel, rng):
         for draw in range(draws(kernel, most)):
-            if found := _checked(kernel, program, operands(kernel, sizes, rng, draw), sizes, most):
+            if found := _checked(kernel, program, numbers, operands(kernel, sizes, rng, draw), sizes, most):
                 return found
     return ()
 
@@ -118,11 +118,16 @@ def _interface(kernel: Kernel, program: LoopProgram) -> tuple[Finding, ...]:
 
 
 def _checked(
-    kernel: Kernel, program: LoopProgram, args: Mapping[str, Array], sizes: Mapping[str, int], most: int
+    kernel: Kernel,
+    program: LoopProgram,
+    numbers: Field,
+    args: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    most: int,
 ) -> tuple[Finding, ...]:
-    order, flat = order_of(kernel), {name: np.ravel(a) for name, a in args.items()}
+    flat = {name: np.ravel(a) for name, a in args.items()}
     for whole in (False, True):
-        machine = CheckedMachine(program, Field(order), flat, sizes, whole, most)
+        machine = CheckedMachine(program, numbers, flat, sizes, whole, most)
         try:
             machine.start(program.body)
         except LoopFault as fault:
@@ -190,7 +195,7 @@ def _compared(
 ) -> tuple[Finding, ...]:
     """Elements that are not the kernel's."""
     found: list[Finding] = []
-    expected = reference(kernel, args, sizes, known, MOST_POINTS)
+    expected = reference(kernel, machine.field, args, sizes, known, MOST_POINTS)
     for r in program.results:
         got, want = machine.memory.tensors[r.name].reshape(room(r.type, sizes)), expected[r.name]
         wrong = known[r.name] & (differ(got, want) if got.dtype.kind == "f" else got != want)

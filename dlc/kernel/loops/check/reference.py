@@ -18,7 +18,6 @@ from dlc.kernel.evaluate import Points, run_nest, slabs
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, loads, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.operands import room
-from dlc.kernel.loops.check.order import order_of
 from dlc.kernel.loops.check.residues import Field
 from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import conjuncts
@@ -28,18 +27,23 @@ _FEWEST: Final = 2
 
 
 def reference(
-    kernel: Kernel, args: Mapping[str, Array], sizes: Mapping[str, int], masks: Mapping[str, Array], most: int
+    kernel: Kernel,
+    numbers: Field,
+    args: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    masks: Mapping[str, Array],
+    most: int,
 ) -> dict[str, Array]:
     """The results at elements that `masks` ask for, as many as `most` points of nests allow.
 
-    The masks are reduced to the elements that are right; others have any value.
+    They are in the arithmetic of `numbers`. The masks are reduced to the elements that are right; others have any
+    value.
     """
     asked, chosen = _asked(kernel, args, sizes, masks)
     fewer = 64
     while _points(kernel, chosen) > most and fewer >= _FEWEST:
         asked, chosen = _asked(kernel, args, sizes, {name: _thinned(mask, fewer) for name, mask in masks.items()})
         fewer //= 2
-    numbers = Field(order_of(kernel))
     env = dict(args)
     for t in (*kernel.results, *kernel.locals):
         env[t.name] = np.full(room(t.type, sizes), numbers.literal(kernel.start_of(t.name), t.dtype))
