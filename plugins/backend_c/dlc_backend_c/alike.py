@@ -102,8 +102,9 @@ def alike(functions: Mapping[Key, CFunction]) -> dict[Key, CFunction]:
             same.setdefault(cut.pieces, []).append((key, cut))
     for candidates in same.values():
         for members, shared in _clusters(candidates, NUMBERS):
-            for (key, cut), numbers in zip(members, shared.arguments, strict=True):
-                found[key] = _calling(found[key], cut, shared, numbers)
+            made = _text(members[0][1], shared)
+            for (key, _), numbers in zip(members, shared.arguments, strict=True):
+                found[key] = _calling(found[key], made, shared, numbers)
     return found
 
 
@@ -118,8 +119,9 @@ def _with_parts(functions: Mapping[Key, CFunction]) -> dict[Key, CFunction]:
                 same.setdefault(cut.pieces, []).append(((key, m), cut))
     for candidates in same.values():
         for members, shared in _clusters(candidates, NUMBERS_OF_PARTS):
-            for ((key, m), cut), numbers in zip(members, shared.arguments, strict=True):
-                found[key] = _calling_part(found[key], m, _text(cut, shared, len(numbers)), numbers)
+            made = _text(members[0][1], shared)
+            for ((key, m), _), numbers in zip(members, shared.arguments, strict=True):
+                found[key] = _calling_part(found[key], m, made, numbers)
     return found
 
 
@@ -191,18 +193,16 @@ def _indent(line: str) -> int:
 
 def _clusters(candidates: Sequence[tuple[Key, _Cut]], most: int) -> Iterator[tuple[list[tuple[Key, _Cut]], _Shared]]:
     """Functions of the same pieces that differ in few numbers, with what these are: as many together as may be."""
-    clusters: list[list[tuple[Key, _Cut]]] = []
+    clusters: list[tuple[list[tuple[Key, _Cut]], _Shared]] = []
     for candidate in candidates:
-        for cluster in clusters:
-            if _shared([cut for _, cut in (*cluster, candidate)], most) is not None:
-                cluster.append(candidate)
+        for k, (members, _) in enumerate(clusters):
+            joined = [*members, candidate]
+            if (shared := _shared([cut for _, cut in joined], most)) is not None:
+                clusters[k] = joined, shared
                 break
         else:
-            clusters.append([candidate])
-    for cluster in clusters:
-        shared = _shared([cut for _, cut in cluster], most)
-        if len(cluster) > 1 and shared is not None:
-            yield cluster, shared
+            clusters.append(([candidate], _Shared({}, ((),), ())))
+    yield from (c for c in clusters if len(c[0]) > 1)
 
 
 def _shared(cuts: Sequence[_Cut], most: int) -> _Shared | None:
@@ -250,21 +250,21 @@ def _linear(numbers: tuple[int, ...], given: tuple[int, ...], argument: int) -> 
     return _Linear(argument, factor, more) if fits else None
 
 
-def _calling(f: CFunction, cut: _Cut, shared: _Shared, numbers: tuple[int, ...]) -> CFunction:
+def _calling(f: CFunction, made: tuple[str, str], shared: _Shared, numbers: tuple[int, ...]) -> CFunction:
     """A function as a call of the shared one, which gets its numbers last."""
-    name, text = _text(cut, shared, len(numbers))
+    name, text = made
     definitions = {**{n: other for n, other in f.definitions.items() if n != f.name}, name: text}
     calls = tuple(replace(c, name=name, numbers=numbers) for c in f.calls)
     stack = f.stack + _PLACE * len(shared.computed)
     return replace(f, name=name, definitions=definitions, calls=calls, stack=stack)
 
 
-def _text(cut: _Cut, shared: _Shared, arguments: int) -> tuple[str, str]:
-    """(name, text) of the function that several share."""
+def _text(cut: _Cut, shared: _Shared) -> tuple[str, str]:
+    """(name, text) of the function that several share, of which one is cut."""
     texts = [f"dlc_value{shared.places[k]}" if k in shared.places else str(n) for k, n in enumerate(cut.numbers)]
     text = "".join(piece + number for piece, number in zip(cut.pieces, (*texts, ""), strict=True))
     end = text.index(")\n{\n", text.index(f"void {PREFIX}("))
-    given = "".join(f", ptrdiff_t dlc_number{k}" for k in range(arguments))
+    given = "".join(f", ptrdiff_t dlc_number{k}" for k in range(len(shared.arguments[0])))
     values = "".join(f"    const ptrdiff_t dlc_value{k} = {form};\n" for k, form in enumerate(shared.computed))
     text = f"{text[:end]}{given})\n{{\n{values}{text[end + 4 :]}"
     name = f"{PREFIX}{blake2b(text.encode(), digest_size=8).hexdigest()}"
