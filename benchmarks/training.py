@@ -187,7 +187,7 @@ def first_step_errors(program: TrainingProgram, network: Network, batch: int) ->
     theirs: list[float] = []
     for seed in range(BATCHES):
         ((x, y),) = network.data(1, batch, seed)
-        exact = _stepped(network.module().double(), (x.astype(np.float64) if x.dtype.kind == "f" else x, y))
+        exact = _stepped(network.module().double(), (x, y))
         program.reset()
         program.train_step(x, y)
         ours.append(_largest_error(program.parameters(), exact))
@@ -197,7 +197,9 @@ def first_step_errors(program: TrainingProgram, network: Network, batch: int) ->
 
 
 def _stepped(module: torch.nn.Module, batch: Batch) -> dict[str, Array]:
-    torch_step(module, optimizer_of(module), *batch)
+    """Parameters after a step in the precision that they have."""
+    x, y = batch
+    torch_step(module, optimizer_of(module), in_precision_of(module, x), y)
     return {n: p.detach().numpy() for n, p in module.named_parameters()}
 
 
@@ -208,23 +210,21 @@ def _largest_error(got: Mapping[str, Array], want: Mapping[str, Array]) -> float
 def moved_by_noise(case: Case, noise: float) -> tuple[float, float]:
     """How far noise moves parameters and their first updates, at most, relative to each: in PyTorch, as doubles."""
     module = case.network.module().double()
-    start = {n: p.detach().clone() for n, p in module.named_parameters()}
+    start = {n: p.detach().numpy() for n, p in module.named_parameters()}
     random = torch.Generator().manual_seed(0)
 
     def disturbed(_: torch.nn.Module, __: Any, out: torch.Tensor) -> torch.Tensor:
         return out + noise * out.detach().abs().mean() * torch.randn(out.shape, generator=random, dtype=out.dtype)
 
-    after: list[dict[str, torch.Tensor]] = []
+    after: list[dict[str, Array]] = []
     for noisy in (False, True):
         trained = copy.deepcopy(module)
         for m in trained.modules():
             if noisy and isinstance(m, torch.nn.Conv2d | torch.nn.Linear):
                 m.register_forward_hook(disturbed)
-        x, y = case.data
-        torch_step(trained, optimizer_of(trained), in_precision_of(trained, x), y)
-        after.append({n: p.detach() for n, p in trained.named_parameters()})
-    pairs = [(after[1][n].numpy(), after[0][n].numpy(), start[n].numpy()) for n in start]
-    return max(relative(a, b) for a, b, _ in pairs), max(relative(a - s, b - s) for a, b, s in pairs)
+        after.append(_stepped(trained, case.data))
+    updates = [{n: p - start[n] for n, p in found.items()} for found in after]
+    return _largest_error(after[1], after[0]), _largest_error(updates[1], updates[0])
 
 
 def medians(calls: list[Callable[[], object]], rounds: int) -> list[float]:
