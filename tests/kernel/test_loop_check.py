@@ -133,6 +133,40 @@ def test_computed_values_lie_between_the_literals_that_they_are_compared_with() 
         assert bool(check_loops(kernel, schedule(parse_kernel(text.format(changed)), Machine()))) is not right
 
 
+MAXIMUM = "kernel(f32[1,1000]) -> (f32[1]) {{ j<{}: r0[i] max= p0[i,j] }}"
+CLIPPED = """kernel(f32[1,9], f32[9]) -> (f32[1]) local (f32[1]) {{
+  j<{}: t0[i] += p0[i,j]*p1[j]
+  r0[i] = min(max(t0[i], 0.0), 6.0)
+}}"""
+ROWS = "kernel(f32[1,9], f32[9]) -> (f32[1]) {{ r0[i] = {} }}"
+CHOSEN = """kernel(f32[9,1]) -> (i64[1]) local (f32[1]) {{
+  j<{}: t0[i] max= p0[j,i]
+  j<9: r0[i] min= select(p0[j,i] == t0[i] or isnan(p0[j,i]), i64(j), 8)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [(MAXIMUM, 1000, 999), (CLIPPED, 9, 8), (CHOSEN, 9, 7)]
+    + [(ROWS, "max(p0[i,0], 0.0)", other) for other in ("p0[i,0]", "min(p0[i,0], 0.0)", "max(p0[i,1], 0.0)")],
+)
+def test_a_term_of_the_only_maximum_shows(text: str, right: str | int, wrong: str | int) -> None:
+    """By random numbers in their order it would for one in a thousand."""
+    kernel, other = (parse_kernel(text.format(x)) for x in (right, wrong))
+    assert not check_loops(kernel, schedule(kernel, Machine()))
+    for seed in range(5):
+        assert check_loops(kernel, schedule(other, Machine()), seed)
+
+
+def test_a_term_of_a_maximum_that_is_taken_twice() -> None:
+    kernel = parse_kernel(MAXIMUM.format(1000))
+    j, again = Axis("j", 1000), Axis("j", 500)
+    body = (Let(S, Const(-math.inf)), *(loop(a, Set(S, Apply("max", (S, p(a + 0))))) for a in (j, again)))
+    loops = LoopProgram(kernel.params, kernel.results, (), (*body, Store("r0", Const(0), S)))
+    (finding,) = check_loops(kernel, loops)
+    assert "r0[0] is not the kernel's, nor are 0 more: a term of a maximum or minimum is" in finding.problem
+
+
 def test_loops_of_another_kernel() -> None:
     other = parse_kernel("kernel(f32[6,4], f32[2]) -> (f32[3]) { j<4: r0[i] += p0[i,j] }")
     problems = [f.problem for f in check_loops(other, program(loop(ROW, COPY, *ADD)))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from dlc.base.types import Array, f32, i32
 from dlc.kernel.loops.check.modular import HALF, NAN, P, reduced, residue
 from dlc.kernel.loops.check.order import Order
 from dlc.kernel.loops.check.residues import Field, Unknowable
+from dlc.kernel.loops.check.terms import Terms
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.integers(-HALF, HALF + 1, 2000).astype(np.float64) for _ in range(3))
@@ -72,6 +75,24 @@ def test_what_is_compared_lies_between_literals_as_often_as_beyond() -> None:
     numbers.combined_at("max", f32, out, (np.arange(len(A)) // 4,), A)
     assert np.array_equal(runs, out)
     assert all(numbers.applied("ge", f32, out, A[k::4]).all() for k in range(4))
+
+
+@pytest.mark.parametrize(("fn", "none"), [("max", -np.inf), ("min", np.inf)])
+def test_extremes_that_keep_every_term(fn: str, none: float) -> None:
+    terms = Field(Terms(()))
+    starts = np.array([0, 1, 5, 12])
+    values = A[:20].copy()
+    values[[0, 3, 14]] = none
+    runs = terms.combined_runs(fn, f32, values[:, None], starts)[:, 0]
+    out = np.full(4, none)
+    terms.combined_at(fn, f32, out, (np.repeat(np.arange(4), (1, 4, 7, 8)),), values)
+    one_by_one = [reduce(lambda a, b: terms.applied(fn, f32, a, b), run[::-1]) for run in np.split(values, starts[1:])]
+    assert runs.tolist() == out.tolist() == [float(x) for x in one_by_one]
+    assert runs[0] == none
+    fewer = np.where(np.arange(20) == 7, none, values)
+    assert np.flatnonzero(terms.combined_runs(fn, f32, fewer[:, None], starts)[:, 0] != runs).tolist() == [2]
+    assert (terms.applied("max", f32, A, B) != terms.applied("min", f32, A, B)).all()
+    assert (terms.applied(fn, f32, A, np.asarray(0.0)) != A).all()
 
 
 def test_infinities_are_the_ends_of_the_order() -> None:

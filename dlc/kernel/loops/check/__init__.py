@@ -8,8 +8,8 @@ kernel's own definition in the same arithmetic (`reference`), where sums have no
 * a result that is not the kernel's, since a term of a sum is missing, doubled or another, an operand is displaced,
   stores overwrite each other, statements are in the wrong order: an element that is wrong as a formula over operands is
   found with a probability of about 1 - degree/2^26, and most mistakes make many elements wrong. A term that is missing
-  from a maximum is found where it is the largest, so kernels with few results run on several operands (`draws`): of a
-  long maximum with few results a term may still be missed;
+  from a maximum shows where it is the largest only, so there is a run in which all terms show (`terms`); where what is
+  compared chooses, loops run on several operands (`draws`): there a term of a long maximum may still be missed;
 * a loop marked parallel with iterations that touch what another one writes, or share a variable, or need what another
   iteration left in a buffer of their own: for every pair of iterations;
 * a buffer that gets a value that is not below the number it is said to be.
@@ -17,7 +17,8 @@ kernel's own definition in the same arithmetic (`reference`), where sums have no
 What is not looked at: rounding, so conversions between floating-point types do nothing; NaN, but for what `isnan` asks;
 overflow of floating point; prefetches, but for their places. Where an infinity, as of a maximum of nothing, reaches an
 element of the loops or the kernel alone, it is found. Functions such as exp are random ones, so equal arguments are
-needed for equal values: loops that rewrite exp(a+b) as exp(a)*exp(b) would be refused.
+needed for equal values: loops that rewrite exp(a+b) as exp(a)*exp(b) would be refused. So would loops that take a term
+of a maximum twice.
 
 Programs that compute more than `MOST` values in a loop are run in part (`run`). For them the first two statements are
 checked everywhere, but for reads of buffers in iterations that are left out: they need a write before them in any of
@@ -30,7 +31,7 @@ some of the least.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -40,11 +41,12 @@ from dlc.base.types import Array
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.accesses import path_to, store_at
 from dlc.kernel.loops.check.modular import differ
-from dlc.kernel.loops.check.operands import draws, operands, room, sizes_to_check
-from dlc.kernel.loops.check.order import order_of
+from dlc.kernel.loops.check.operands import draws, operands, room, sizes_to_check, takes_extremes
+from dlc.kernel.loops.check.order import Order, literals_of
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Field, Unknowable
 from dlc.kernel.loops.check.run import CheckedMachine
+from dlc.kernel.loops.check.terms import Terms
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
 from dlc.kernel.loops.program import For, LoopProgram, Stmt
@@ -54,6 +56,8 @@ MOST: Final = 1 << 21
 """Values of one loop that are all computed."""
 MOST_POINTS: Final = 1 << 22
 """Points of the nests of a kernel that are all compared."""
+_TERMS: Final = ": a term of a maximum or minimum is missing, another, or taken twice"
+"""What is known of a finding that the true order did not show."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,13 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
     """
     if found := _interface(kernel, program):
         return found
-    rng, numbers = np.random.default_rng(seed), Field(order_of(kernel))
+    rng, literals = np.random.default_rng(seed), literals_of(kernel)
+    numbers, terms = Field(Order(literals)), Field(Terms(literals))
+    runs = [numbers] * draws(kernel, program, most) + [terms] * takes_extremes(kernel)
     for sizes in sizes_to_check(kernel, rng):
-        for draw in range(draws(kernel, most)):
-            if found := _checked(kernel, program, numbers, operands(kernel, sizes, rng, draw), sizes, most):
-                return found
+        for draw, arithmetic in enumerate(runs):
+            if found := _checked(kernel, program, arithmetic, operands(kernel, sizes, rng, draw), sizes, most):
+                return tuple(replace(f, problem=f.problem + _TERMS) for f in found) if arithmetic is terms else found
     return ()
 
 

@@ -13,6 +13,8 @@ from dlc.kernel.expr import Apply, Const, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.modular import HALF, NAN, reduced, residue
 from dlc.kernel.loops.check.order import COMPARING
+from dlc.kernel.loops.program import Block, For, If, LoopProgram, Stmt, Store
+from dlc.kernel.nest import Nest
 
 _WIDE = 1000
 """Integers that are no subscripts lie between this and its negative, within their type."""
@@ -24,8 +26,7 @@ _LARGE, _BEYOND = 96, 64
 
 def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator, draw: int) -> dict[str, Array]:
     """An array for every parameter: residues for floats, small numbers where integers may be subscripts."""
-    applied = {x.fn for n in kernel.nests for e in n.exprs() for x in walk(e) if isinstance(x, Apply)}
-    below, near = _subscripts(kernel), _thresholds(kernel) if draw % 2 else []
+    below, near, special = _subscripts(kernel), *((_thresholds(kernel), _asked_for(kernel)) if draw % 2 else ([], []))
     found: dict[str, Array] = {}
     for p in kernel.params:
         if (symbol := p.type.symbol) is not None:
@@ -33,7 +34,7 @@ def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator,
             continue
         shape = room(p.type, sizes)
         if p.dtype.is_float:
-            found[p.name] = _residues(shape, rng, applied, near)
+            found[p.name] = _residues(shape, rng, near, special)
         elif p.dtype.name == "bool":
             found[p.name] = rng.random(shape) < 0.5
         else:
@@ -52,15 +53,12 @@ def room(of: Type, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return (value(of.shape[0], sizes) + _BEYOND, *of.room[1:])
 
 
-def _residues(shape: tuple[int, ...], rng: np.random.Generator, applied: set[str], near: list[float]) -> Array:
-    """Random residues, half of them near literals where there are comparisons; some NaN and infinities."""
+def _residues(shape: tuple[int, ...], rng: np.random.Generator, near: list[float], special: list[float]) -> Array:
+    """Random residues, half of them near literals where there are comparisons; an eighth are special ones."""
     found = rng.integers(-HALF, HALF + 1, shape).astype(np.float64)
     if near:
         chosen = rng.choice(np.asarray(near), shape) + rng.integers(-1, 2, shape)
         found = np.where(rng.random(shape) < 0.5, reduced(chosen), found)
-    special = [
-        r for fn, r in (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf))) if fn in applied
-    ]
     if special:
         which = rng.integers(0, 8 * len(special), shape)
         for k, r in enumerate(special):
@@ -68,10 +66,17 @@ def _residues(shape: tuple[int, ...], rng: np.random.Generator, applied: set[str
     return found
 
 
+def _asked_for(kernel: Kernel) -> list[float]:
+    """NaN and infinities that a kernel asks for. They hide other elements, so only every second draw has some."""
+    applied = {x.fn for n in kernel.nests for e in n.exprs() for x in walk(e) if isinstance(x, Apply)}
+    asked = (("isnan", NAN), ("isinf", residue(np.inf)), ("isinf", residue(-np.inf)))
+    return [r for fn, r in asked if fn in applied]
+
+
 def _thresholds(kernel: Kernel) -> list[float]:
     """Residues of the literals of a kernel that compares: a random number seldom lies between two of them."""
     exprs = [x for n in kernel.nests for x in walk(n.body)]
-    if not any(isinstance(x, Apply) and x.fn in COMPARING | _CHOOSING for x in exprs):
+    if not any(isinstance(x, Apply) and x.fn in COMPARING | _CHOOSING | _EXTREMES for x in exprs):
         return []
     literals = (float(x.value) for x in exprs if isinstance(x, Const))
     return sorted({0.0, *(residue(x) for x in literals if math.isfinite(x))})
@@ -95,26 +100,60 @@ def _subscripts(kernel: Kernel) -> int:
     return min(extents) if found else 0
 
 
-_CHOOSING = frozenset({"min", "max", "select", "abs", "sign"})
-_MOST_DRAWS = 64
+_CHOOSING = frozenset({"select", "abs", "sign"})
+_EXTREMES = frozenset({"min", "max"})
+_MOST_DRAWS = 512
 
 
-def draws(kernel: Kernel, most: int) -> int:
-    """How often a kernel is to be run on other operands, computing at most `most` values or once.
+def takes_extremes(kernel: Kernel) -> bool:
+    """Whether a kernel has maxima or minima, as sums or of two."""
+    return any(n.reduce in _EXTREMES or any(x.fn in _EXTREMES for x in _applied(n)) for n in kernel.nests)
 
-    A term that is missing from a maximum shows where it is the largest: with one result of 5 terms in one run of 5.
-    Every term is to be the largest of some element in some run, but for a chance of about e^-12.
+
+def _applied(nest: Nest) -> list[Apply]:
+    return [x for x in walk(nest.body) if isinstance(x, Apply)]
+
+
+def draws(kernel: Kernel, program: LoopProgram, most: int) -> int:
+    """How often loops are to be run on other operands, computing at most `most` values or once.
+
+    A term that is missing from a maximum shows where it is the largest: where a statement writes one result of 5 terms,
+    in one run of 5. Every term is to be the largest of some element in some even run, but for a chance of about e^-12.
+    What `terms` tells about maxima that nothing is compared with needs no more runs.
     """
-    needed = 2.0 if _thresholds(kernel) else 1.0
+    needed = each = 2.0 if _thresholds(kernel) or _asked_for(kernel) else 1.0
+    compared = any(x.fn in COMPARING for n in kernel.nests for x in _applied(n))
+    fewest = _fewest_written(program.body)
     for nest in kernel.nests:
-        places = max(1, math.prod(kernel.tensors[nest.out].shape))
-        if nest.reduce in ("min", "max"):
-            terms = math.prod(a.extent for a in nest.reduction_axes)
-            needed = max(needed, 12 * terms / places)
-        elif any(isinstance(x, Apply) and x.fn in _CHOOSING for x in walk(nest.body)):
+        places = max(1, min(fewest, math.prod(kernel.tensors[nest.out].shape)))
+        choosing = _CHOOSING
+        if compared or not kernel.tensors[nest.out].dtype.is_float:
+            choosing |= _EXTREMES
+            if nest.reduce in _EXTREMES:
+                needed = max(needed, each * 12 * math.prod(a.extent for a in nest.reduction_axes) / places)
+        if any(x.fn in choosing for x in _applied(nest)):
             needed = max(needed, 24 / places)
     points = max(1, sum(n.points for n in kernel.nests))
     return max(1, min(math.ceil(needed), _MOST_DRAWS, most // points))
+
+
+def _fewest_written(body: tuple[Stmt, ...]) -> float:
+    """Elements that are written by the statement that writes the fewest; infinite without any."""
+    found = math.inf
+    for s in body:
+        match s:
+            case Store(_, _, _, lanes):
+                found = min(found, lanes)
+            case For(axis, start, stop, inner, step):
+                ends = stop.value - start.value if isinstance(start, Const) and isinstance(stop, Const) else axis.extent
+                found = min(found, max(1, -(-int(ends) // step)) * _fewest_written(inner))
+            case If(_, then, otherwise):
+                found = min(found, _fewest_written(then), _fewest_written(otherwise))
+            case Block(inner):
+                found = min(found, _fewest_written(inner))
+            case _:
+                pass
+    return found
 
 
 def sizes_to_check(kernel: Kernel, rng: np.random.Generator) -> Iterator[dict[str, int]]:

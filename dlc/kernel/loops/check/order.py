@@ -78,8 +78,8 @@ class Order:
         return np.where(np.isnan(best), np.nan, found)
 
 
-def order_of(kernel: Kernel) -> Order:
-    """The order for a kernel: of the literals that it compares elements of floating point with."""
+def literals_of(kernel: Kernel) -> set[float]:
+    """The literals that a kernel compares elements of floating point with."""
     floats = {name for name, t in kernel.tensors.items() if t.dtype.is_float}
     found: set[float] = set()
     for nest in kernel.nests:
@@ -89,4 +89,4 @@ def order_of(kernel: Kernel) -> Order:
                     continue
                 if any(isinstance(part, Load) and part.param in floats for part in walk(x)):
                     found.update(float(a.value) for a in x.args if isinstance(a, Const))
-    return Order(found)
+    return found

@@ -1,0 +1,52 @@
+"""Maxima and minima in an arithmetic that keeps every term: what is left out of one shows wherever it is.
+
+    max(a, b) = a + b + K       min(a, b) = a + b + L       with -inf, and +inf, where there is no term yet
+
+K and L are random residues. Both are associative and commutative, so terms may come in any order and any grouping: a
+maximum of n terms is their sum and n-1 times K. In the true order a term shows where it is the largest only, which one
+of a thousand terms of one result seldom is. But max(a, a) is not a here, so loops that take a term twice differ.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dlc.base.types import Array
+from dlc.kernel.loops.check.modular import add, add_at, residue, sums
+from dlc.kernel.loops.check.order import Order
+from dlc.kernel.scalar import combine_at, combine_runs
+
+_NONE: Final = {"max": -np.inf, "min": np.inf}
+"""What stands for no terms."""
+_EACH: Final = {"max": residue(1 / 31013), "min": residue(1 / 58129)}
+"""What a term counts beside its value."""
+
+
+class Terms(Order):
+    """Extremes as the module says; comparisons as those of the order."""
+
+    def extreme(self, fn: str, a: Array, b: Array) -> Array:
+        """The two, and all that they are of."""
+        found = add(add(_terms(fn, a), _terms(fn, b)), np.asarray(-_EACH[fn]))
+        return np.where(a == _NONE[fn], b, np.where(b == _NONE[fn], a, found))
+
+    def extreme_at(self, fn: str, out: Array, index: tuple[Array, ...], value: Array) -> None:
+        """out[index] = fn(out[index], value), for every index in turn."""
+        found, some = _terms(fn, out), (out != _NONE[fn]).astype(np.float64)
+        add_at(found, index, _terms(fn, value))
+        combine_at("max", some, index, (value != _NONE[fn]).astype(np.float64))
+        out[...] = np.where(some > 0, add(found, np.asarray(-_EACH[fn])), _NONE[fn])
+
+    def extreme_runs(self, fn: str, values: Array, starts: Array) -> Array:
+        """Of each run of rows that begins at one of `starts`."""
+        found = add(sums(_terms(fn, values), starts), np.asarray(-_EACH[fn]))
+        some = combine_runs("max", (values != _NONE[fn]).astype(np.float64), starts)
+        return np.where(some > 0, found, _NONE[fn])
+
+
+def _terms(fn: str, x: Array) -> Array:
+    """Extremes as what is summed: x and the residue of one term; 0 for none."""
+    none = x == _NONE[fn]
+    return np.where(none, 0.0, add(np.where(none, 0.0, x), np.asarray(_EACH[fn])))
