@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 Matrix: TypeAlias = tuple[tuple[Fraction, ...], ...]
 
-POINTS = tuple(Fraction(p) for p in (0, 1, -1, 2, -2))
+POINTS = tuple(Fraction(p) for p in (0, 1, -1, 2, -2, "1/2", "-1/2"))
 """Where polynomials are evaluated, those first that make the smallest coefficients; opposite ones share sums."""
 
 

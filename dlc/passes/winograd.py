@@ -1,14 +1,15 @@
-"""winograd: convolutions with a 3x3 window of stride 1 are computed by fewer products, in tiles.
+"""winograd: convolutions with a window of 3x3, 5x5 or 7x7 and stride 1 are computed by fewer products, in tiles.
 
     y[i,j,f] += x[i+u,j+v,c]·w[u,v,c,f]    →    y = Aᵀ·(Σ_c (Bᵀ·x·B) ⊙ (G·w·Gᵀ))·A      for tiles of 2x2 or 4x4 outputs
 
-A tile of F(4x4,3x3) takes 36 products for each pair of channels instead of 144, one of F(2x2,3x3) 16 instead of 36. The
-weights are transformed in double precision when they are written, where they take 4 or 1.8 times the memory; those that
+A tile of F(4x4,3x3) takes 36 products for each pair of channels instead of 144, one of F(2x2,3x3) 16 instead of 36, one
+of F(4x4,5x5) 64 instead of 400; for 7x7 there is F(2x2,7x7), 64 instead of 196. The weights are transformed in double
+precision when they are written, where those of 3x3 take 4 or 1.8 times the memory, others 1.3 to 2.6 times; those that
 change between calls by a call of their own. The roles of axes decide, so the gradient of such a convolution for its
 data is one as well. An estimate of cycles for the numbers of the machine chooses between the sizes of tiles and the
 convolution as it is; `--explain winograd` lists it for each convolution, with a bound of the error of an output: so
-many times 2^-24 times 9 · Σ_c max|x_c| · max|w_c|, the largest sum that there can be. Errors that occur are thousands
-of times smaller. Infinities and NaNs spread to the other outputs of their tile.
+many times 2^-24 times r² · Σ_c max|x_c| · max|w_c|, the largest sum that there can be for r taps. Errors that occur are
+thousands of times smaller. Infinities and NaNs spread to the other outputs of their tile.
 
 Nothing is changed for machines without vectors, with `c{math=strict}` or `ordered`, or with `--set winograd.tile=off`.
 """
@@ -35,7 +36,6 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.schedules import Unfit, check_transformed
 from dlc.kernel.schedules.winograd_estimate import Sizes, algorithms, direct_cycles, winograd_cycles
 from dlc.kernel.schedules.winograd_nests import (
-    TAPS,
     Window,
     is_near,
     transformed,
@@ -59,7 +59,7 @@ CHANGING = 0.5
 
 @dataclass(frozen=True)
 class Winograd(Pass[Graph, Graph]):
-    """Convolutions with 3x3 windows by fewer products: y = x * w  →  y = A'((B'xB) . (GwG'))A."""
+    """Convolutions with small windows by fewer products: y = x * w  →  y = A'((B'xB) . (GwG'))A."""
 
     name: ClassVar[str] = "winograd"
     level_in: ClassVar[Level] = "kernels"
@@ -175,14 +175,17 @@ class _Rewriting:
             raise Unfit("its weights are read elsewhere as well")
         rows, columns = (s.out.extent for s in w.slides)
         images = math.prod(a.extent for a in w.batch)
-        sizes = Sizes(images, rows, columns, w.channel.extent, w.column.extent, TAPS)
+        sizes = Sizes(images, rows, columns, w.channel.extent, w.column.extent, w.taps)
         if not sizes.tiles(1) * sizes.channels * sizes.columns:
             raise Unfit("it is empty")
         machine = machine_of(self.options)
         direct = direct_cycles(sizes, machine)
         constant = name in weights
-        found = {f: winograd_cycles(sizes, f, machine, constant) for f in algorithms(TAPS)}
-        allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs)) and f.outputs < min(rows, columns)]
+        found = {f: winograd_cycles(sizes, f, machine, constant) for f in algorithms(w.taps)}
+        allowed = [f for f in found if self.options.tile in ("auto", str(f.outputs))]
+        if not allowed:
+            raise Unfit(f"there are no tiles of {self.options.tile} outputs for windows of {w.taps} elements")
+        allowed = [f for f in allowed if f.outputs < min(rows, columns)]
         if not allowed:
             raise Unfit(f"its output of {rows}x{columns} is not larger than a tile")
         room = int(CHANGING * self.largest)

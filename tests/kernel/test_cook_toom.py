@@ -11,7 +11,7 @@ from dlc.kernel.cook_toom import Matrix, cook_toom, squared
 from dlc.kernel.evaluate import values_over
 from dlc.kernel.expr import Axis, Const, Expr, substitute
 from dlc.kernel.schedules.coefficients import coefficient_expr, matrix_of, product
-from dlc.kernel.schedules.winograd_estimate import sums
+from dlc.kernel.schedules.winograd_estimate import algorithms, sums
 from dlc.kernel.simplify import simplify
 
 
@@ -19,7 +19,7 @@ def times(matrix: Matrix, x: list[Fraction]) -> list[Fraction]:
     return [sum((a * b for a, b in zip(row, x, strict=True)), start=Fraction(0)) for row in matrix]
 
 
-@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (2, 5), (3, 2), (3, 3), (1, 3), (5, 1)])
+@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (2, 5), (4, 5), (2, 7), (3, 2), (3, 3), (1, 3), (5, 1)])
 def test_a_correlation_exactly(outputs: int, taps: int) -> None:
     f = cook_toom(outputs, taps)
     random = np.random.default_rng(0)
@@ -31,18 +31,24 @@ def test_a_correlation_exactly(outputs: int, taps: int) -> None:
 
 
 def test_too_many_points() -> None:
-    with pytest.raises(ValueError, match=r"F\(6, 3\) needs 7 points, there are 5"):
-        cook_toom(6, 3)
+    with pytest.raises(ValueError, match=r"F\(6, 4\) needs 8 points, there are 7"):
+        cook_toom(6, 4)
 
 
 def test_larger_tiles_are_less_exact() -> None:
     assert cook_toom(2, 3).growth == pytest.approx(8 / 3)
     assert cook_toom(4, 3).growth == pytest.approx(16)
+    assert cook_toom(2, 5).growth < cook_toom(4, 5).growth
 
 
-@pytest.mark.parametrize("outputs", [2, 4])
-def test_a_matrix_as_an_expression(outputs: int) -> None:
-    f = cook_toom(outputs, 3)
+@pytest.mark.parametrize(("taps", "outputs"), [(3, [2, 4]), (5, [2, 4]), (7, [2])])
+def test_tiles_for_a_window(taps: int, outputs: list[int]) -> None:
+    assert [f.outputs for f in algorithms(taps)] == outputs
+
+
+@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (4, 5)])
+def test_a_matrix_as_an_expression(outputs: int, taps: int) -> None:
+    f = cook_toom(outputs, taps)
     for matrix in (f.input, f.output):
         row, column = Axis("i", len(matrix)), Axis("k", len(matrix[0]))
         e = coefficient_expr(matrix, row, column)
@@ -51,13 +57,15 @@ def test_a_matrix_as_an_expression(outputs: int) -> None:
         assert simplify(substitute(e, {row: Const(0), column: Const(0)})) == Const(float(matrix[0][0]))
 
 
-@pytest.mark.parametrize("outputs", [2, 4])
-def test_a_product_with_a_matrix(outputs: int) -> None:
-    f = cook_toom(outputs, 3)
+@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (4, 5)])
+def test_a_product_with_a_matrix(outputs: int, taps: int) -> None:
+    f = cook_toom(outputs, taps)
     for matrix in (f.input, f.output, f.filter, squared(f.input)):
         x = [Fraction(k * k + 1, k + 2) for k in range(len(matrix[0]))]
         found = product(matrix, [Const(float(v)) for v in x], lambda e: Const(float(_value(e))))
-        assert np.allclose([_value(e) for e in found], [float(v) for v in times(matrix, x)], rtol=1e-5, atol=1e-4)
+        largest = max(sum(abs(a * b) for a, b in zip(row, x, strict=True)) for row in matrix)
+        errors = [abs(_value(e) - float(v)) for e, v in zip(found, times(matrix, x), strict=True)]
+        assert max(errors) <= 1e-6 * largest
 
 
 def test_sums_are_shared() -> None:

@@ -25,22 +25,31 @@ VECTORS = [m for m in MACHINES.values() if m.vector_bytes]
 
 
 def conv(
-    n: int, h: int, w: int, c: int, f: int, pad: tuple[int, int] = (1, 1), tail: str = "", back: bool = False
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    f: int,
+    pad: tuple[int, int] = (1, 1),
+    tail: str = "",
+    back: bool = False,
+    taps: int = 3,
 ) -> str:
-    """A 3x3 convolution, channels last, padded by so many rows and columns at each border, and what follows.
+    """A convolution, channels last, padded by so many rows and columns at each border, and what follows.
 
     `back`: as the gradient for the data has it, windows run backwards.
     """
-    rows, columns = h + 2 * pad[0] - 2, w + 2 * pad[1] - 2
-    y, x = (f"{i}-{u}+{2 - p}" if back else f"{i}+{u}-{p}" for i, u, p in (("i", "n", pad[0]), ("j", "u", pad[1])))
+    rows, columns = h + 2 * pad[0] - taps + 1, w + 2 * pad[1] - taps + 1
+    axes = (("i", "n", pad[0]), ("j", "u", pad[1]))
+    y, x = (f"{i}-{u}+{taps - 1 - p}" if back else f"{i}+{u}-{p}" for i, u, p in axes)
     where = [f"{e} >= 0 and {e} < {d}" for e, d, p in ((y, h, pad[0]), (x, w, pad[1])) if p or back]
     guard = f" if {' and '.join(where)}" if where else ""
     out = f"f32[{n},{rows},{columns},{f}]"
     name, local = ("t0", f" local ({out})") if tail else ("r0", "")
     image = "h" if n > 1 else "0"
-    nest = f"m<{c} n<3 u<3: {name}[{image},i,j,k] += p0[{image},{y},{x},m]*p1[n,u,m,k]{guard}"
+    nest = f"m<{c} n<{taps} u<{taps}: {name}[{image},i,j,k] += p0[{image},{y},{x},m]*p1[n,u,m,k]{guard}"
     return (
-        f"kernel(f32[{n},{h},{w},{c}], f32[3,3,{c},{f}], f32[{f}], {out}) -> ({out}){local} {{\n {nest}\n"
+        f"kernel(f32[{n},{h},{w},{c}], f32[{taps},{taps},{c},{f}], f32[{f}], {out}) -> ({out}){local} {{\n {nest}\n"
         + (f" r0[{image},i,j,k] = {tail.replace('@', f'[{image},i,j,k]')}\n" if tail else "")
         + "}"
     )
@@ -69,7 +78,7 @@ def agree(kernel: Kernel, outputs: int, machine: Machine, given: str = "", seed:
     """Compare the nests and the loops of the algorithm with the convolution; returns the schedule."""
     args = arrays(kernel, seed)
     (want,) = run_kernel(kernel, [a.astype(np.float64) for a in args])
-    other, their = changed(kernel, args, cook_toom(outputs, 3))
+    other, their = changed(kernel, args, cook_toom(outputs, window_of(kernel.nests[0], kernel).taps))
     assert parse_kernel(other.text()) == other
     found = scheduled(other, machine, parse_choices(given) if given else ())
     scale = np.abs(want).max() + 1e-30
@@ -89,15 +98,15 @@ def test_every_machine(machine: Machine, outputs: int, back: bool) -> None:
 @given(seed=st.integers(0, 1 << 30))
 def test_any_sizes_on_any_machine(seed: int) -> None:
     rng = random.Random(seed)
-    n, h, w = rng.choice((1, 1, 2)), rng.randint(3, 9), rng.randint(3, 9)
+    taps, outputs = rng.choice(((3, 2), (3, 4), (5, 2), (5, 4), (7, 2)))
+    n, h, w = rng.choice((1, 1, 2)), rng.randint(taps, 11), rng.randint(taps, 11)
     c, f = (rng.choice((4, 8, 12, 16)) for _ in range(2))
-    pad = rng.randint(0, 2), rng.randint(0, 2)
+    pad = rng.randint(0, taps - 1), rng.randint(0, taps - 1)
     tail = rng.choice(("", RELU, RESIDUAL))
-    kernel = parse_kernel(conv(n, h, w, c, f, pad, tail, back=rng.random() < 0.3))
+    kernel = parse_kernel(conv(n, h, w, c, f, pad, tail, back=rng.random() < 0.3, taps=taps))
     machine = random_machine(rng)
-    outputs = rng.choice((2, 4))
     try:
-        check_transformed(changed(kernel, arrays(kernel), cook_toom(outputs, 3))[0], machine)
+        check_transformed(changed(kernel, arrays(kernel), cook_toom(outputs, taps))[0], machine)
     except Unfit:
         given = ""
     else:
@@ -148,7 +157,8 @@ def test_two_convolutions_in_one_kernel() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (conv(1, 9, 9, 4, 4).replace("n<3", "n<2"), "its window has 2 elements along an axis, not 3"),
+        (conv(1, 9, 9, 4, 4).replace("n<3", "n<2"), "its window has 2 elements along an axis, not 3, 5 or 7"),
+        (conv(1, 9, 9, 4, 4, taps=5).replace("n<5", "n<3"), "its window is not square"),
         (conv(1, 9, 9, 4, 4).replace("i+n-1", "2*i+n-1").replace("[1,9,9,4]", "[1,19,9,4]"), "steps of 2 and 1"),
         (conv(1, 9, 9, 4, 4, (2, 2)).replace("i+n-2", "i+2*n-2"), "steps of 1 and 2"),
         (conv(1, 9, 9, 4, 4).replace("f32", "f64"), "it is not in f32"),

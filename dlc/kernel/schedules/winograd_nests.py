@@ -1,13 +1,14 @@
 """Convolutions as products of transformed tiles: the nests of Winograd's algorithm, made from one nest and found again.
 
-    y[n,i,j,f] += x[n,i+u-p,j+v-q,c]·w[u,v,c,f]      u, v < 3
+    y[n,i,j,f] += x[n,i+u-p,j+v-q,c]·w[u,v,c,f]      u, v < r
     →
     s[a,b,t,c] += Bᵀ[a,u]·Bᵀ[b,v]·x[n,m·ty+u-p,m·tx+v-q,c]         t = (n·TY + ty)·TX + tx
     z[a,b,t,f] += s[a,b,t,c]·u[a,b,c,f]                            u = G·w·Gᵀ, made of the weights beforehand
     y[n,i,j,f] += Aᵀ[i%m,a]·Aᵀ[j%m,b]·z[a,b,(n·TY + i//m)·TX + j//m,f]
 
-The roles of axes decide: any sum of products with two window axes of three taps, which an output axis each moves along
-by steps of one, has this form: the gradient of a convolution for its data as well, where the window runs backwards.
+The roles of axes decide: any sum of products with two window axes of 3, 5 or 7 taps, which an output axis each moves
+along by steps of one, has this form: the gradient of a convolution for its data as well, where the window runs
+backwards.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import conjuncts, linear, simplify, simplify_guard
 
-TAPS = 3
-"""Extent of both window axes."""
+TAPS = (3, 5, 7)
+"""Extents that both window axes may have."""
 SMALL = 11
 """Largest extent of what is a window for readers; the sums of weights' gradients slide as well."""
 
@@ -72,6 +73,11 @@ class Window:
     channel: Axis
     column: Axis
 
+    @property
+    def taps(self) -> int:
+        """Elements of the window along each of its axes."""
+        return self.slides[0].window.extent
+
     def tiles(self, outputs: int) -> tuple[int, ...]:
         """How many tiles there are along every batch axis, rows and columns."""
         return (*(a.extent for a in self.batch), *(-(-s.out.extent // outputs) for s in self.slides))
@@ -106,6 +112,7 @@ def window_of(nest: Nest, kernel: Kernel) -> Window:
         (not r.batch, "it is grouped"),
         (len(r.columns) == 1 and len(channels) == 1, "its channels are not one axis each"),
         (slides[0].out != slides[1].out, "its window axes move along one output axis"),
+        (slides[0].window.extent == slides[1].window.extent, "its window is not square"),
     )
     require(conditions)
     slides = sorted(slides, key=lambda s: s.dim)
@@ -125,7 +132,8 @@ def is_near(nest: Nest, kernel: Kernel) -> bool:
 
 def _slide(axis: Axis, data: Load, weights: Load, nest: Nest) -> Slide:
     """How one window axis moves over the data."""
-    require(((axis.extent == TAPS, f"its window has {axis.extent} elements along an axis, not {TAPS}"),))
+    allowed = ", ".join(map(str, TAPS[:-1])) + f" or {TAPS[-1]}"
+    require(((axis.extent in TAPS, f"its window has {axis.extent} elements along an axis, not {allowed}"),))
     dims = [d for d, i in enumerate(data.index) if axis in axes_in(i)]
     form = linear(data.index[dims[0]]) if len(dims) == 1 else None
     terms = {} if form is None else dict(form.terms)
@@ -168,7 +176,7 @@ def input_nest(w: Window, f: CookToom, out: str, kernel: Kernel) -> Nest:
     *batch, row, column = mixed_radix(t, tiles)
     mapping: dict[Expr, Expr] = dict(zip(w.batch, batch, strict=True))
     for s, tile, inner in zip(w.slides, (row, column), (u, v), strict=True):
-        mapping[s.out] = tile * f.outputs + inner - (0 if s.forwards else TAPS - 1)
+        mapping[s.out] = tile * f.outputs + inner - (0 if s.forwards else w.taps - 1)
         mapping[s.window] = Const(0)
     load = substitute(w.data, mapping)
     assert isinstance(load, Load)
@@ -221,10 +229,10 @@ def weights_kernel(w: Window, f: CookToom, kernel: Kernel) -> Kernel:
     """The kernel that transforms weights which change between calls: u = G·w·Gᵀ."""
     of = kernel.tensors[w.weights.param].type
     a, b = Axis("a", f.size), Axis("b", f.size)
-    inner = Axis("u", TAPS), Axis("v", TAPS)
+    inner = Axis("u", w.taps), Axis("v", w.taps)
     index: list[Expr] = [Axis(f"d{d}", n) for d, n in enumerate(of.shape)]
     for s, axis in zip(w.slides, inner, strict=True):
-        index[w.weights.index.index(s.window)] = axis if s.forwards else TAPS - 1 - axis
+        index[w.weights.index.index(s.window)] = axis if s.forwards else w.taps - 1 - axis
     rest = tuple(i for i in index if isinstance(i, Axis) and i not in inner)
     factors = coefficient_expr(f.filter, a, inner[0]) * coefficient_expr(f.filter, b, inner[1])
     nest = Nest("u", (a, b, *rest), (a, b, *rest, *inner), factors * Load("w", tuple(index)), "add")
