@@ -23,6 +23,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.fusion.ends import is_ended_copy
 from dlc.kernel.fusion.merge import inline_locals
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.memory import Memory
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules import Machine, schedule
@@ -191,6 +192,17 @@ def test_locals_that_need_no_storage(dim: str, result: str, nests: list[str], le
     assert all(n.where is not None for n in small.nests if "p2" in n.loads), "callers have no more than the sizes say"
     for sizes in calls():
         np.testing.assert_allclose(meant(small, sizes), meant(kernel, sizes), 1e-5, 1e-5, err_msg=str(sizes))
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_elements_behind_the_end_of_a_shorter_loop(machine: Machine) -> None:
+    """Loops of one extent that end at different sizes are no loop together."""
+    kernel = parse_kernel("""kernel(f32[m(0,6),4], f32[m(0,6),1], i64[=m(0,6)]) -> (f32[1,6,4])
+local (f32[1,m(0,6),4]) {
+  t0[0,i,j] = p0[i,j]+p1[i,0]
+  r0[0,i,j] = select(i < min(max(p2[], 0), 6), t0[0,i,j], 0.0)
+}""")
+    assert not check_loops(kernel, schedule(kernel, machine))
 
 
 def test_parts_that_are_moved_end_where_they_did() -> None:

@@ -78,7 +78,7 @@ def _row_stages(place: Place, scope: Scope, slack: int = 0) -> RowStages:
     nests = [_merged(n, shared) for n in scope.nests]
     axes = [[a for a in n.axes if a not in shared] for n in nests]
     inner = next((a[0] for a in axes if a), None)
-    if inner is None or any(a and a[0].extent != inner.extent for a in axes):
+    if inner is None or any(a and a[0].named(inner.name) != inner for a in axes):
         raise Unfit("its nests do not run along equal rows")
     alike = tuple(
         n.substitute({a[0]: inner}, tuple(inner if x == a[0] else x for x in n.axes)) if a else n

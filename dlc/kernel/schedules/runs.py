@@ -80,8 +80,9 @@ def _read(nest: Nest) -> set[str]:
     return {x.param if isinstance(x, Load) else x.name for x in found if isinstance(x, Load | Local)}
 
 
-def _inner(scope: Scope, nest: Nest) -> tuple[int, ...]:
-    return tuple(a.extent for a in nest.axes if a not in scope.shared)
+def _inner(scope: Scope, nest: Nest) -> tuple[Axis, ...]:
+    """How far the inner loops of a nest run, whatever their names are."""
+    return tuple(a.named("") for a in nest.axes if a not in scope.shared)
 
 
 def _is_sum(scope: Scope, nest: Nest, known: Collection[str]) -> bool:
