@@ -158,6 +158,13 @@ def test_a_term_of_the_only_maximum_shows(text: str, right: str | int, wrong: st
         assert check_loops(kernel, schedule(other, Machine()), seed)
 
 
+def test_a_maximum_of_literals_is_one_of_numbers() -> None:
+    kernel = parse_kernel("kernel(f32[6]) -> (f32[6]) { r0[i] = select(max(p0[i]*0.0, 0.0) > 0.0, p0[i], 1.0) }")
+    condition = Apply("gt", (Apply("max", (Const(0.0), Const(0.0))), Const(0.0)))
+    body = loop(ROW, Store("r0", ROW, Apply("select", (condition, p(ROW + 0), Const(1.0)))))
+    assert not check_loops(kernel, LoopProgram(kernel.params, kernel.results, (), (body,)))
+
+
 def test_a_term_of_a_maximum_that_is_taken_twice() -> None:
     kernel = parse_kernel(MAXIMUM.format(1000))
     j, again = Axis("j", 1000), Axis("j", 500)

@@ -95,7 +95,8 @@ class Field(Arithmetic):
 
     def applied(self, fn: str, dtype: DType | None, *values: Array) -> Array:
         scalar = SCALARS[fn]
-        is_float = dtype is not None and dtype.is_float
+        # Literals alone have no type.
+        is_float = values[0].dtype.kind == "f" if dtype is None else dtype.is_float
         if scalar.to is not None:
             return self._converted(fn, scalar.to, values[0], is_float, scalar.rule == "bits")
         if not is_float:
