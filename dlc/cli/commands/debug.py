@@ -1,0 +1,128 @@
+"""`dlc debug bisect-passes | first-divergence | reduce | repro`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, error
+from dlc.cli import flags
+from dlc.cli.app import CONTEXT
+from dlc.cli.commands.run import Files, Seed
+from dlc.cli.options import CacheOptions
+from dlc.cli.terminal import Outcome, Terminal
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=CONTEXT,
+    help="Find where a wrong result or a failure comes from.",
+    no_args_is_help=True,
+)
+
+Against = Annotated[
+    str,
+    typer.Option(
+        "--against",
+        metavar="auto|onnxruntime|reference",
+        help="What is right: onnxruntime, or reference, the model as it was read, interpreted with numpy. auto is "
+        "onnxruntime for .onnx files where it is installed and runs the model.",
+    ),
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option(metavar="X", min=0.0, help="Relative tolerance, as for dlc verify. [default: 1e-3, or the target's]"),
+]
+Atol = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        min=0.0,
+        help="Absolute tolerance. [default: 1e-4 of the tensor's largest element, or the target's]",
+    ),
+]
+Check = Annotated[
+    str,
+    typer.Option(
+        "--check",
+        metavar="CMD",
+        help="Your own test: CMD DIR is run on built programs, and exits with 0 where the fault shows.",
+    ),
+]
+
+
+@app.command("bisect-passes")
+@flags.spelled
+def bisect_passes(
+    ctx: typer.Context,
+    model: flags.Model,
+    options: flags.BisectOptions,
+    cache: CacheOptions,
+    inputs: Files = None,
+    against: Against = "auto",
+    check: Check = "",
+    rtol: Rtol = None,
+    atol: Atol = None,
+    seed: Seed = 0,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Find the first pass, and its first rule or node, after which the result is wrong; exit code 3 if there is one.
+
+    The graphs between passes are evaluated on the same inputs, by halves; then the pass with only the first so many of
+    its applications. If all graphs are right, the program and its loops are checked. With --check, programs of the
+    first so many optional passes are built instead.
+    """
+    del json
+    from dlc.cli.commands.debug_bisect import bisect, bisect_by_check
+    from dlc.cli.debugging import Asked, opened
+
+    terminal = _terminal(ctx, quiet)
+    if check and (against != "auto" or rtol is not None or atol is not None or inputs or seed):
+        raise error(
+            "no-effect",
+            "--check decides by itself: --against, --rtol, --atol, --seed and inputs have no effect",
+            help="leave either --check or these out",
+            exit_code=ExitCode.USAGE,
+        )
+    with opened(terminal, options.of(model), cache) as subject:
+        if check:
+            return bisect_by_check(subject, check)
+        return bisect(subject, Asked(against, inputs or (), seed, rtol, atol))
+
+
+@app.command("first-divergence")
+@flags.spelled
+def first_divergence(
+    ctx: typer.Context,
+    model: flags.Model,
+    options: flags.DebugOptions,
+    cache: CacheOptions,
+    inputs: Files = None,
+    against: Against = "auto",
+    rtol: Rtol = None,
+    atol: Atol = None,
+    seed: Seed = 0,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Find the first tensor that differs from the reference; exit code 3 if there is one.
+
+    Parts of the program are run on tensors of the reference, by halves over the order of the graph, so that errors do
+    not add up and few tensors are held at once. Prints the nodes of the model, the kernel and C function, and the
+    largest error.
+    """
+    del json
+    from dlc.cli.commands.debug_divergence import diverge
+    from dlc.cli.debugging import Asked, opened
+
+    with opened(_terminal(ctx, quiet), options.of(model), cache) as subject:
+        return diverge(subject, Asked(against, inputs or (), seed, rtol, atol))
+
+
+def _terminal(ctx: typer.Context, quiet: bool) -> Terminal:
+    terminal: Terminal = ctx.obj
+    terminal.quiet = quiet
+    return terminal
