@@ -1,4 +1,4 @@
-"""What the commands of `dlc debug` share: a build whose states are kept, its program, inputs, and what to compare with."""
+"""What the commands of `dlc debug` share: a build whose states are kept, its program, inputs, and a reference."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
 from dlc.cli.options import WORDS, BuildOptions, CacheOptions
-from dlc.cli.terminal import Terminal, json_number
+from dlc.cli.terminal import Terminal, columns, json_number
 from dlc.cli.workspace import Prepared, Workspace
 from dlc.debug.states import Closeness
 
@@ -70,7 +70,7 @@ class Subject:
 
     def line(self, word: str, *more: str) -> str:
         """The command line of another command on this model, with what this one was given."""
-        return " ".join(["dlc", word, *(shlex.quote(part) for part in (self.chosen.model, *_flags(self.chosen), *more))])
+        return command_line(word, self.chosen, *more)
 
 
 @contextmanager
@@ -213,11 +213,25 @@ def comparison_json(found: Comparison | None) -> dict[str, Any] | None:
     }
 
 
-def _flags(chosen: BuildOptions) -> list[str]:
+def command_line(word: str, chosen: BuildOptions, *more: str) -> str:
+    """A command on a model, with the flags that say what to build, as a shell reads it."""
+    return " ".join(["dlc", word, *(shlex.quote(part) for part in (chosen.model, *flag_words(chosen), *more))])
+
+
+def rows_text(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Lines of what is known, below a headline."""
+    return [f"  {line}" for line in columns(rows).splitlines()]
+
+
+def flag_words(chosen: BuildOptions) -> list[str]:
+    """The flags that say what to build, as words of a command line."""
     found: list[str] = []
     for name, value in chosen.asked.items():
         word = next(w for w in WORDS[name] if str(w).startswith("--"))
-        values = value if isinstance(value, tuple) else (value,)
-        for each in values if value not in ("", None, False) else ():
-            found += [word] if each is True else [word, str(each)]
+        several = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
+        found += [part for each in several if each not in ("", None, False) for part in _said(word, each)]
     return found
+
+
+def _said(word: str, value: object) -> list[str]:
+    return [word] if value is True else [word, str(value)]

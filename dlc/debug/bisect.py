@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlc.api.inside import run_inside
+from dlc.api.passes import AnyPass
 from dlc.base.report import Report
 from dlc.base.types import Array
 from dlc.debug.states import Closeness, StepState
@@ -185,6 +186,25 @@ class Withholding(Report):
             return False
         self.made.append((what, subject))
         return True
+
+
+class Withheld:
+    """A pass, for one run, that makes only the first so many of its applications; its text says so, and so do keys."""
+
+    def __init__(self, stage: AnyPass, limit: int) -> None:
+        """`stage` as it is, but for its applications."""
+        self._stage, self._limit, self._report = stage, limit, Withholding(limit=limit)
+
+    def run(self, state: Any, report: Report) -> Any:
+        """What the pass makes of a state, and then of the graphs inside of it; `report` is not used."""
+        del report
+        return self._stage.run(state, self._report)
+
+    def __str__(self) -> str:
+        return f"{self._stage} applications={self._limit}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
 
 
 def _shows(found: Comparison | str) -> Verdict:

@@ -1,4 +1,4 @@
-"""Parts of a graph of kernels as programs: with the kernels, schedules and compiler of the whole, and tensors for inputs."""
+"""Parts of a graph of kernels as programs: with the schedules and the compiler of the whole, and tensors for inputs."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     inputs ── ops ──┤ cut ├── ops ──┤ cut ├── ops ── outputs
                     right            wrong             →  the first wrong op lies between the two
 
-A cut is the set of tensors that the ops behind it read. From a cut that is right, the reference and what is tested run
-on to the one in the middle, both on the tensors of the reference: errors of rounding do not add up, and one error is not
-taken for the next. Held at once are the tensors of three cuts at most, beside what computing one part takes.
+A cut is the set of tensors that the ops after it read. From a cut that is right, the reference and what is tested run
+on to the one in the middle, both on the tensors of the reference: errors of rounding do not add up, and one error is
+not taken for the next. Held at once are the tensors of three cuts at most, beside what computing one part takes.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def first_wrong_match(
 ) -> Divergence | None:
     """The first tensor of a graph that is not what it was in the graph that it was made from; None: nobody can tell.
 
-    A match of tensors is believed if the outputs are right with the value from before in place of the one from after.
+    A match of tensors is believed if one that reads it, or the outputs, are right with the value from before instead.
     """
     known = matching(after, before)
     old, new = numpy_run(before, feeds), numpy_run(after, feeds)
@@ -203,13 +203,25 @@ def first_wrong_match(
     def reference(held: Mapping[Op, Array], wanted: Sequence[Op]) -> Sequence[Array]:
         return old({known[op]: value for op, value in held.items() if op in known}, [known[op] for op in wanted])
 
+    def believed(op: Op, value: Array) -> bool:
+        if op in after.outputs:
+            return True
+        for user in after.users.get(op, ()):
+            if user in known:
+                others = [x for x in user.operands if x in known and x != op]
+                given = {op: value, **dict(zip(others, reference({}, others), strict=True))}
+                (got,), (wanted,) = new(given, [user]), reference({}, [user])
+                if all(c.ok for c in close.compared([(user.text_name, got, wanted)])):
+                    return True
+        outputs = evaluate_ops(after.outputs, {**inputs, op: value})
+        return close.worst(dict(zip(after.names, outputs, strict=True)), want).ok
+
     for _ in range(_TRIES):
         found = first_divergence(after, reference, new, feeds, close, known.keys())
         if found is None or found.accumulated:
             return None
         (value,) = reference({}, [found.op])
-        outputs = evaluate_ops(after.outputs, {**inputs, found.op: value})
-        if close.worst(dict(zip(after.names, outputs, strict=True)), want).ok:
+        if believed(found.op, value):
             return found
         del known[found.op]
     return None

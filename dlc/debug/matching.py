@@ -13,7 +13,7 @@ from dlc.graph.op import Op
 
 
 def matching(after: Graph, before: Graph) -> dict[Op, Op]:
-    """Op of `after` → the op of `before` with the same value: one that is the same, an output, or the last of the nodes.
+    """Op of `after` → the op of `before` with the same value: the same op, an output, or the last op of its nodes.
 
     An op that came from some nodes of the model gives what the last of their ops gave, if its type is the same and one
     op only is the last of them. What a step moves around may have the type and not the values.

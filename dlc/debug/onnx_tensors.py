@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,7 @@ class OnnxTensors:
 
         An op is that of a node if no other op with the node's name reads it, and the node has one result.
         """
-        import onnx  # pyright: ignore
-
-        library: Any = onnx
+        library: Any = import_module("onnx")
         model = library.load(str(path))
         names: dict[Op, str] = {}
         for k, node in enumerate(model.graph.node):
@@ -48,41 +47,44 @@ class OnnxTensors:
             last = [op for op in own if not any(op in x.operands for x in own)]
             if len(last) == 1 and len(last[0].types) == 1:
                 names[last[0]] = node.output[0]
-        outputs = {n: op for n, op in zip(graph.names, graph.outputs, strict=True)}
-        return cls(model, path, feeds, {**names, **{op: name for name, op in outputs.items()}})
+        outputs = dict(zip(graph.outputs, graph.names, strict=True))
+        return cls(model, path, feeds, {**names, **outputs})
 
     def run(self, known: Mapping[Op, Array], wanted: Sequence[Op]) -> Sequence[Array]:
         """Right values of ops; of those known already what they are."""
         asked = {self.names[op] for op in wanted if op not in known}
-        found = self._values(sorted(asked)) if asked else {}
+        found: Mapping[str, Array] = self._values(sorted(asked)) if asked else {}
         return [known[op] if op in known else found[self.names[op]] for op in wanted]
 
-    def _values(self, names: Sequence[str]) -> dict[str, Array]:
-        import onnx  # pyright: ignore
-        import onnxruntime as ort  # pyright: ignore
-
-        library: Any = onnx
-        runtime: Any = ort
-        model = library.ModelProto()
-        model.CopyFrom(self.model)
-        del model.graph.output[:]
-        model.graph.output.extend(library.ValueInfoProto(name=name) for name in names)
-        options: Any = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        try:
-            session: Any = runtime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            given = {i.name for i in session.get_inputs()}
-            values: list[Any] = session.run(list(names), {n: v for n, v in self.feeds.items() if n in given})
-        # onnxruntime and protobuf raise classes of their own.
-        except Exception as problem:  # noqa: BLE001
+    def _values(self, names: Sequence[str]) -> Mapping[str, Array]:
+        found = values_of(self.model, self.feeds, names)
+        if found is None:
             raise error(
                 "reference-failed",
-                f"onnxruntime does not give the tensors inside of {self.path}: {problem}",
+                f"onnxruntime does not give the tensors inside of {self.path}",
                 location=Location(str(self.path)),
                 help="use --against reference",
                 exit_code=ExitCode.TOOL,
-            ) from None
-        return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
+            )
+        return found
+
+
+def values_of(model: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> Mapping[str, Array] | None:
+    """Tensors of a ModelProto by name, computed without optimisation; None where onnxruntime does not run the model."""
+    library: Any = import_module("onnx")
+    runtime: Any = import_module("onnxruntime")
+    asked = library.ModelProto()
+    asked.CopyFrom(model)
+    del asked.graph.output[:]
+    asked.graph.output.extend(library.ValueInfoProto(name=name) for name in names)
+    options: Any = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session: Any = runtime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        given = {i.name for i in session.get_inputs()}
+        values: list[Any] = session.run(list(names), {n: v for n, v in feeds.items() if n in given})
+    # onnxruntime and protobuf raise classes of their own.
+    except Exception:  # noqa: BLE001
+        return None
+    return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}

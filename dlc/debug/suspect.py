@@ -1,4 +1,4 @@
-"""The tensor that a wrong step is to be blamed for: against the state before it, or, of the import, against the model."""
+"""The first tensor that a wrong step gives: against the state before it, or, where it read the model, against that."""
 
 from __future__ import annotations
 

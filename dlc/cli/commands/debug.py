@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -50,6 +51,23 @@ Check = Annotated[
         metavar="CMD",
         help="Your own test: CMD DIR is run on built programs, and exits with 0 where the fault shows.",
     ),
+]
+
+CheckModel = Annotated[
+    str,
+    typer.Option(
+        "--check",
+        metavar="CMD",
+        help="Your own test: CMD MODEL.onnx INPUTS.npz is run on candidates, and exits with 0 where the fault shows.",
+    ),
+]
+Reduced = Annotated[
+    Path,
+    typer.Option("--output", "-o", metavar="FILE.onnx", help="The smallest model; its inputs go to FILE.npz."),
+]
+Budget = Annotated[
+    float,
+    typer.Option("--budget", metavar="SECONDS", min=0.0, help="Time for the search, after which the best is kept."),
 ]
 
 
@@ -120,6 +138,34 @@ def first_divergence(
 
     with opened(_terminal(ctx, quiet), options.of(model), cache) as subject:
         return diverge(subject, Asked(against, inputs or (), seed, rtol, atol))
+
+
+@app.command("reduce")
+@flags.spelled
+def reduce(
+    ctx: typer.Context,
+    model: flags.Model,
+    options: flags.DebugOptions,
+    trust: flags.Trust,
+    inputs: Files = None,
+    check: CheckModel = "",
+    output: Reduced = Path("reduced.onnx"),
+    budget: Budget = 600.0,
+    seed: Seed = 0,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Make a model smaller as long as it shows the same fault; write the smallest one, and its inputs beside it.
+
+    The fault is how dlc verify ends on the model: an error, a difference, a crash; or what --check says. Nodes,
+    outputs, dimensions and values are reduced, in this order. The result is written whenever it gets smaller, so that
+    an interrupted search goes on from it.
+    """
+    del json
+    from dlc.cli.commands.debug_reduce import Asked, reduce_model
+
+    asked = Asked(tuple(inputs or ()), check, budget, output, seed, trust.trust_config)
+    return reduce_model(_terminal(ctx, quiet), options.of(model), asked)
 
 
 def _terminal(ctx: typer.Context, quiet: bool) -> Terminal:

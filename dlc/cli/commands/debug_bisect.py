@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from dlc.api.inside import run_inside
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
 from dlc.cli.debugging import (
     Asked,
@@ -19,14 +20,27 @@ from dlc.cli.debugging import (
     expected,
     feeds_for,
     loaded,
+    rows_text,
 )
-from dlc.cli.terminal import Outcome, columns
-from dlc.debug.bisect import Application, StateBisection, Withholding, WrongStep, first_application, halves
+from dlc.cli.programs import call
+from dlc.cli.terminal import Outcome
+from dlc.debug.bisect import (
+    Application,
+    StateBisection,
+    Withheld,
+    Withholding,
+    WrongStep,
+    first_application,
+    halves,
+)
 from dlc.debug.states import StepState, chains
 from dlc.debug.suspect import first_tensor
 from dlc.driver.pipeline import SCHEDULE
+from dlc.graph.graph import Graph
 
 if TYPE_CHECKING:
+    from dlc.api.passes import AnyPass
+    from dlc.cli.workspace import Prepared
     from dlc.debug.divergence import Divergence
     from dlc.driver.pipeline import Step
     from dlc.verify.compare import Comparison
@@ -70,7 +84,7 @@ def search_steps(subject: Subject, asked: Asked) -> tuple[Found, Mapping[str, An
             line.at("run the program")
             with loaded(subject, artifact) as (program, _):
                 ports = {p.name for p in program.signature.inputs}
-                got = program(**{name: value for name, value in feeds.items() if name in ports})
+                got = call(program, {name: value for name, value in feeds.items() if name in ports})
             compared = subject.close(asked).worst(got, want)
             loops = None if compared.ok else _wrong_loops(subject, chain, line.at)
             found = Found(name, None, compared, loops)
@@ -155,12 +169,14 @@ def bisect_by_check(subject: Subject, command: str) -> Outcome:
     optional = [step for step in pipeline.steps if _is_optional(step)]
     built: dict[int, str] = {}
 
-    def shows(kept: int) -> bool | None:
+    def part_with(kept: int) -> Prepared:
         dropped = optional[kept:]
         steps = tuple(step for step in pipeline.steps if not any(step is other for other in dropped))
-        part = replace(subject.prepared, pipeline=replace(pipeline, steps=steps, specs=()))
+        return replace(subject.prepared, pipeline=replace(pipeline, steps=steps, specs=()))
+
+    def shows(kept: int) -> bool | None:
         try:
-            return _checked(Subject(subject.space, subject.chosen, part, subject.cache), check)
+            return _checked(Subject(subject.space, subject.chosen, part_with(kept), subject.cache), check)
         except DlcError as problem:
             built[kept] = problem.diagnostics[0].message
             return None
@@ -175,16 +191,18 @@ def bisect_by_check(subject: Subject, command: str) -> Outcome:
         )
     if not whole:
         return Outcome("--check: the fault does not show in the whole program", {"found": False, "step": ""})
-    first = next((k for k in range(len(optional)) if (seen := shows(k)) is not None), None)
-    if first is None or shows(first):
-        text = "the fault shows without any optional pass: it is in the model's import, a pass that always runs, emit or build"
+    seen = ((k, shows(k)) for k in range(len(optional)))
+    first, at_once = next(((k, found) for k, found in seen if found is not None), (0, True))
+    if at_once:
+        text = "the fault shows without optional passes: it is in what always runs, from reading the model to its build"
         rows = [("next", subject.line("debug bisect-passes"))]
         return Outcome("\n".join([text, *rows_text(rows)]), {"found": True, "step": ""}, ExitCode.MISMATCH)
-    low, high = halves(len(optional) - first + 1, lambda k: shows(first + k))
-    low, high = first + low, first + high
+    low, high = (first + k for k in halves(len(optional) - first + 1, lambda k: shows(first + k)))
     step, between = optional[high - 1], optional[low : high - 1]
+    application = None if between else _application_by_check(subject, part_with(high), step, check)
     rows = [("passes", f"the fault shows with the first {high} of {len(optional)} optional passes, not with {low}")]
     rows += [("not compared", other.name) for other in between]
+    rows += _application_rows(application) if application else []
     rows.append(("without", subject.line("build", "--without", step.name)))
     data = {
         "found": True,
@@ -192,13 +210,43 @@ def bisect_by_check(subject: Subject, command: str) -> Outcome:
         "number": high,
         "total": len(optional),
         "not_compared": [str(other.stage) for other in between],
+        "application": _application_json(application),
     }
     text = f"{step.name} is the first pass with which the fault shows"
     return Outcome("\n".join([text, *rows_text(rows)]), data, ExitCode.MISMATCH)
 
 
+def _application_by_check(
+    subject: Subject, part: Prepared, step: Step, check: Callable[..., bool]
+) -> Application | None:
+    """The application of a pass with which the fault shows, of a program of one function."""
+    if part.pipeline.program is not None:
+        return None
+    before = Subject(subject.space, subject.chosen, part, subject.cache)
+    before.build()
+    at = next(k for k, record in enumerate(before.records) if record.spec == str(step.stage))
+    given = before.records[at - 1].handle.value
+    if not isinstance(given, Graph):
+        return None
+    whole = Withholding()
+    run_inside(step.stage, given, whole)
+
+    def shows(limit: int) -> bool | None:
+        stage = cast("AnyPass", Withheld(step.stage, limit))
+        steps = tuple(replace(s, stage=stage) if s is step else s for s in part.pipeline.steps)
+        limited = replace(part, pipeline=replace(part.pipeline, steps=steps))
+        try:
+            return _checked(Subject(subject.space, subject.chosen, limited, subject.cache), check)
+        except DlcError:
+            return None
+
+    return first_application(whole, given, shows)
+
+
 def _is_optional(step: Step) -> bool:
-    return step.stage.level_in == step.stage.level_out and not step.stage.computes_other
+    """Whether programs can do without: what works on plans gives them their places."""
+    stage = step.stage
+    return stage.level_in == stage.level_out != "plan" and not stage.computes_other
 
 
 def _checked(subject: Subject, check: Callable[..., bool]) -> bool:
@@ -209,9 +257,7 @@ def _checked(subject: Subject, check: Callable[..., bool]) -> bool:
         return check(made)
 
 
-def _wrong_loops(
-    subject: Subject, chain: Sequence[StepState], tell: Callable[[str], object]
-) -> CheckedLoops | None:
+def _wrong_loops(subject: Subject, chain: Sequence[StepState], tell: Callable[[str], object]) -> CheckedLoops | None:
     from dlc.verify.loops import LoopChecker, has_loops
 
     backend = subject.prepared.pipeline.backend
@@ -238,8 +284,3 @@ def _shown(subject: Subject, state: StepState, before: StepState | None) -> str:
     files = [f"bisect/ir/{each.file}" for each in (before, state) if each is not None]
     looked = f"diff {' '.join(files)}" if before is not None else f"cat {files[0]}"
     return f"{subject.line('build', '--stop-after', state.name, '--dump-ir', 'all', '-o', 'bisect')} && {looked}"
-
-
-def rows_text(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines of what is known, below a headline."""
-    return [f"  {line}" for line in columns(rows).splitlines()]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import ExitCode, escape, quote
-from dlc.cli.commands.debug_bisect import rows_text, search_steps
-from dlc.cli.debugging import Asked, Subject, loaded
+from dlc.cli.commands.debug_bisect import search_steps
+from dlc.cli.debugging import Asked, Subject, loaded, rows_text
 from dlc.cli.progress import BuildProgress
 from dlc.cli.terminal import Outcome, json_number, size
 from dlc.debug.compiled import PartPrograms, function_name
@@ -89,7 +89,7 @@ def _outcome(stage: _Stage, step: str, reference: str, kernel: str, function: st
     of = f" of node {', '.join(map(quote, found.nodes))}" if found.nodes else ""
     text = f"{stage.title}: the first tensor that differs is {found.op.text_name}{of}"
     if found.accumulated:
-        text = f"{stage.title}: no part is beyond the tolerance by itself; errors add up to that of {found.op.text_name}{of}"
+        text = f"{stage.title}: errors within the tolerance add up to that of {found.op.text_name}{of}"
     rows = [
         ("tensor", f"{found.op.type}, number {found.position} of {found.total}"),
         ("error", f"{found.got:.6g} at {place} instead of {found.want:.6g}; largest {c.max_abs:.3g}"),
