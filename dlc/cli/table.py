@@ -32,7 +32,7 @@ COMMANDS = (
         "Find where a wrong result or a failure comes from.",
         "debug:app",
         "Understand",
-        ("bisect-passes", "first-divergence", "reduce"),
+        ("bisect-passes", "first-divergence", "reduce", "repro"),
     ),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from dlc.base.diagnostics import DlcError, ExitCode
@@ -43,6 +44,8 @@ class Worker:
 
     seconds: float
     """That a command line may take; longer ones hang."""
+    directory: Path | None = None
+    """Where it runs; None: here."""
     _process: subprocess.Popen[bytes] | None = field(default=None)
 
     def run(self, arguments: Sequence[str]) -> Ended:
@@ -74,11 +77,12 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         # What this process can import, that one can.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in sys.path)}
         command = [sys.executable, "-m", "dlc.cli.worker"]
         self._process = subprocess.Popen(
             command,
             env=environment,
+            cwd=self.directory,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -91,6 +95,7 @@ def ended(arguments: Sequence[str]) -> Ended:
     """Run one command line here. What is no error of the user is told by its class; no report is written."""
     from dlc.cli.app import root
     from dlc.cli.terminal import Outcome, Terminal
+    from dlc.debug.crash_report import fault_name
     from dlc.driver.session import StepFailed
 
     try:
@@ -103,7 +108,7 @@ def ended(arguments: Sequence[str]) -> Ended:
     except (Exception, SystemExit) as bug:  # noqa: BLE001
         cause = bug.__cause__ if isinstance(bug, StepFailed) and bug.__cause__ else bug
         usage = hasattr(bug, "format_message")
-        return Ended(int(ExitCode.USAGE if usage else ExitCode.BUG), type(cause).__name__)
+        return Ended(int(ExitCode.USAGE if usage else ExitCode.BUG), fault_name(cause))
     return Ended(int(found.code) if isinstance(found, Outcome) else int(found or 0))
 
 

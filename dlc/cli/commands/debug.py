@@ -70,6 +70,12 @@ Budget = Annotated[
     typer.Option("--budget", metavar="SECONDS", min=0.0, help="Time for the search, after which the best is kept."),
 ]
 
+Report = Annotated[Path, typer.Argument(metavar="CRASH-FILE", help="A file dlc-crash-….dlc or dlc-crash-….txt.")]
+Weights = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="MODEL", help="Run it on this model, with its weights, instead of the report's."),
+]
+
 
 @app.command("bisect-passes")
 @flags.spelled
@@ -166,6 +172,27 @@ def reduce(
 
     asked = Asked(tuple(inputs or ()), check, budget, output, seed, trust.trust_config)
     return reduce_model(_terminal(ctx, quiet), options.of(model), asked)
+
+
+@app.command("repro")
+@flags.spelled
+def repro(
+    ctx: typer.Context,
+    file: Report,
+    trust: flags.Trust,
+    model: Weights = None,
+    quiet: flags.Quiet = False,
+    json: flags.Json = False,
+) -> Outcome:
+    """Run what a crash report holds again, and tell whether it still happens; exit code 3 if it does.
+
+    The step that failed runs on its graph, or the command line on the model, whose weights are random: reports have
+    their shapes only. Nothing is written to this directory, and a crash does not end the command.
+    """
+    del json
+    from dlc.cli.commands.debug_repro import reproduce
+
+    return reproduce(_terminal(ctx, quiet), file, model, trust=trust.trust_config)
 
 
 def _terminal(ctx: typer.Context, quiet: bool) -> Terminal:
