@@ -78,7 +78,8 @@ def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[s
     if again:
         return name, f"the traceback and what reproduces it are in {name}; it holds the graph, not the weights"
     if report.model:
-        return name, f"the traceback and what reproduces it are in {name}; it holds the model, not its weights"
+        held = "the model, not its weights" if Path(report.model).suffix.lower() == ".onnx" else "the text of the model"
+        return name, f"the traceback and what reproduces it are in {name}; it holds {held}"
     return name, f"the traceback is in {name}" + ("; the model itself is what reproduces it" if failed else "")
 
 
