@@ -184,7 +184,7 @@ def _outcome(chosen: BuildOptions, asked: Asked, case: Case, reducer: Reducer, e
         rows.append(
             ("go on", command_line("debug reduce", replace(chosen, model=str(asked.output), dims=(), inputs=())))
         )
-    headline = f"{asked.output}: {len(best.nodes)} nodes still show the fault"
+    headline = f"{asked.output}: {len(best.nodes)} node{'s show' if len(best.nodes) > 1 else ' shows'} the fault"
     data = {
         "fault": fault,
         "ended": ended,
