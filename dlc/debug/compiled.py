@@ -1,4 +1,4 @@
-"""Parts of a graph of kernels as programs: with the schedules and the compiler of the whole, and tensors for inputs."""
+"""Parts of a graph as programs: with the schedules and the compiler of the whole, and tensors for inputs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from dlc.base.types import Array
 from dlc.cache.step_record import Handle
+from dlc.debug.states import StepState
 from dlc.driver import steps
-from dlc.driver.kernel_graphs import before_order
 from dlc.driver.part_digests import part_digests
-from dlc.driver.pipeline import ResolvedPipeline
+from dlc.driver.pipeline import ResolvedPipeline, Step
 from dlc.driver.session import Session
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
@@ -33,14 +33,16 @@ class PartPrograms:
     """Builds and runs parts of a graph.
 
     Attributes:
-        graph: Kernels with their schedules, before they are ordered.
+        graph: What the parts are of: kernels with their schedules, for a target that has these.
         pipeline: What it was made by.
+        passes: Of the pipeline, what makes a program of it.
         session: What it was built in.
         registry: The plugins.
     """
 
     graph: Graph
     pipeline: ResolvedPipeline
+    passes: Sequence[Step]
     session: Session
     registry: Registry
 
@@ -58,15 +60,20 @@ class PartPrograms:
     def _program(self, part: Graph, directory: Path) -> Callable[..., Mapping[str, Array]]:
         backend, package = self.pipeline.backend, self.pipeline.backend_package
         handle: Handle[Any] = Handle(part.kind, part.digest, lambda: part, part_digests(part))
-        _, behind = before_order(self.pipeline)
         for step in (
-            *map(steps.apply, behind),
+            *map(steps.apply, self.passes),
             steps.emit(backend, package, TITLE),
             steps.compile_artifact(backend, package),
         ):
             handle = step.run(handle, self.session).handle
         install(handle.value, directory)
         return load(directory, self.registry)
+
+
+def passes_after(state: StepState, pipeline: ResolvedPipeline) -> Sequence[Step]:
+    """What the pipeline of a program of one function makes of a state."""
+    (function,) = pipeline.functions
+    return function.steps[state.passed :]
 
 
 def part_of(graph: Graph, known: Mapping[Op, Array], wanted: Sequence[Op]) -> tuple[Graph, dict[str, Array]]:

@@ -33,6 +33,8 @@ class StepState:
     handle: Handle[Any]
     step: Step | None = None
     """The pass of the pipeline; None of what a frontend or a backend does."""
+    passed: int = 0
+    """How many passes of the function's pipeline have run."""
 
     @property
     def value(self) -> Graph | Plan:
@@ -56,13 +58,20 @@ def chains(records: Sequence[StepRecord[Any]], pipeline: ResolvedPipeline) -> li
 
     A step that computes something else by design, as gradients do, begins anew.
     """
-    steps = {str(step.stage): step for function in pipeline.functions for step in function.steps}
+    steps = {function.name: function.steps for function in pipeline.functions}
+    passed = dict.fromkeys(steps, 0)
     found: dict[str, list[StepState]] = {}
     for number, record in enumerate(records):
         if record.handle.kind not in (Graph.kind, Plan.kind):
             continue
         name = record.name if number else PARSE
-        state = StepState(number, name, record.spec, record.function, record.handle, steps.get(record.spec))
+        step = next(iter(steps.get(record.function, ())[passed.get(record.function, 0) :]), None)
+        if step is not None and str(step.stage) == record.spec:
+            passed[record.function] += 1
+        else:
+            step = None
+        done = passed.get(record.function, 0)
+        state = StepState(number, name, record.spec, record.function, record.handle, step, done)
         chain = found.get(record.function)
         if chain is None:
             chain = found[record.function] = list(found.get("", ()))

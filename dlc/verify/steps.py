@@ -105,7 +105,7 @@ class StepChecker:
 
 def evaluated(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
     """The outputs of a state by name, for its inputs by name; or why there are none."""
-    if reason := _obstacle(_graph(state)):
+    if reason := obstacle(_graph(state)):
         return reason
     try:
         return run_plan(state, feeds) if isinstance(state, Plan) else evaluate(state, feeds)
@@ -153,7 +153,7 @@ def _ports(pairs: Iterable[tuple[str, Op]]) -> dict[str, str]:
     return {name: str(op.type) for name, op in pairs}
 
 
-def _obstacle(graph: Graph) -> str:
+def obstacle(graph: Graph) -> str:
     """Why a graph cannot be evaluated here; "" where it can."""
     unknown = dict.fromkeys(op.text_name for op in graph.ops if not _is_defined(op))
     if unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +14,13 @@ from dlc_frontend_onnx.ops import math
 from onnx import helper, numpy_helper
 
 from dlc.base.diagnostics import ExitCode
-from dlc.ops.elementwise import Tanh
+from dlc.base.types import Array, Type, f32
+from dlc.debug.bisect import halves
+from dlc.debug.divergence import first_divergence, numpy_run
+from dlc.debug.states import Closeness
+from dlc.graph import Graph, Input, Op, make_graph
+from dlc.ops.elementwise import Add, Tanh
+from dlc.verify.reference import onnxruntime
 from tests.cli.conftest import Dlc, Install
 from tests.cli.models import model, small
 from tests.conftest import Golden
@@ -151,16 +158,18 @@ def test_an_import_rule(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
 
 CHECK = """
 import sys
-import dlc, numpy, onnxruntime
-program, x = dlc.load(sys.argv[1]), numpy.ones((2, 3), numpy.float32)
-(want,) = onnxruntime.InferenceSession("deep.onnx").run(None, {"x": x})
-sys.exit(int(abs(program(x=x)["y"] - want).max() < 1e-3))
+import dlc, numpy
+found = dlc.load(sys.argv[1])(x=numpy.load("x.npy"))["y"]
+sys.exit(int(abs(found - numpy.load("y.npy")).max() < 1e-3))
 """
 
 
 def test_a_check_of_the_users_own(dlc: Dlc, install: Install) -> None:
     install("wrong", RULE)
     Path("check.py").write_text(CHECK)
+    x = np.ones((2, 3), np.float32)
+    np.save("x.npy", x)
+    np.save("y.npy", onnxruntime(Path("deep.onnx")).evaluate({"x": x})["y"])
     ran = dlc(*BISECT, "--check", f"{sys.executable} check.py", "-p", f"simplify,{PIPELINE}", "--json")
     found = ran.document
     assert (ran.code, found["step"].partition("{")[0], found["number"]) == (ExitCode.MISMATCH, "simplify", 1)
@@ -203,3 +212,68 @@ def test_a_training_program(dlc: Dlc, install: Install) -> None:
     train = ("--train", "loss=mse", "-p", PIPELINE.replace("fuse", "fuse,scale"))
     found = dlc("debug", "bisect-passes", "small.onnx", *TARGET, *train, "--json").document
     assert (found["step"].partition("{")[0], found["function"]) == ("scale", "gradients")
+
+
+def test_a_target_without_kernels(dlc: Dlc) -> None:
+    """Its numbers have 16 bits, which no tolerance of nothing forgives."""
+    found = dlc("debug", "first-divergence", "small.onnx", "-t", "s2train", "--rtol", "0", "--atol", "0", "--json")
+    tensor = found.document["tensor"]
+    assert (found.code, tensor["op"], tensor["nodes"]) == (ExitCode.MISMATCH, "mat_mul", ["product"])
+    assert 0 < tensor["max_abs"] < 0.02
+
+
+def test_what_cannot_be_judged_is_left_out() -> None:
+    asked: list[int] = []
+
+    def shows(k: int) -> bool | None:
+        asked.append(k)
+        return None if k in (3, 4) else k >= 5
+
+    assert halves(9, shows) == (2, 5)
+    assert sorted(asked) == sorted(set(asked))
+    assert halves(2, lambda _: True) == (0, 1)
+
+
+def sums(length: int) -> Graph:
+    """x + x + x …, a link for each addition."""
+    x = value = Input("x", Type(f32, (4,)))
+    for _ in range(length):
+        value = Add(value, x)
+    return make_graph((x,), {"y": value})
+
+
+@pytest.mark.parametrize("at", [1, 2, 17, 40])
+def test_the_first_wrong_tensor_is_found_with_few_of_them_held(at: int) -> None:
+    graph = sums(40)
+    feeds = {"x": np.ones(4, np.float32)}
+    right = numpy_run(graph, feeds)
+    wrong_op = graph.ops[at]
+
+    def wrong(known: Mapping[Op, Array], wanted: Sequence[Op]) -> Sequence[Array]:
+        if wrong_op in known:
+            return right(known, wanted)
+        (value,) = right(known, [wrong_op])
+        return right({**known, wrong_op: value + 1}, wanted)
+
+    found = first_divergence(graph, right, wrong, feeds, Closeness())
+    assert found is not None
+    assert (found.op, found.position, found.accumulated) == (wrong_op, at + 1, False)
+    assert found.parts <= 8
+    assert found.held <= found.bound == 3 * 2 * 16
+
+
+def test_errors_that_add_up_are_no_fault_of_one() -> None:
+    graph = sums(40)
+    feeds = {"x": np.ones(4, np.float32)}
+    right = numpy_run(graph, feeds)
+
+    def rough(known: Mapping[Op, Array], wanted: Sequence[Op]) -> Sequence[Array]:
+        """Each addition is off by a little."""
+        start = max((graph.ops.index(op) for op in known), default=0)
+        off = [np.float32(1e-4) * (graph.ops.index(op) - start) for op in wanted]
+        return [a + o for a, o in zip(right(known, wanted), off, strict=True)]
+
+    found = first_divergence(graph, right, rough, feeds, Closeness(0.0, 1e-3))
+    assert found is not None
+    assert found.accumulated
+    assert first_divergence(graph, right, right, feeds, Closeness()) is None

@@ -12,11 +12,12 @@ from dlc.cli.commands.debug_bisect import search_steps
 from dlc.cli.debugging import Asked, Subject, loaded, rows_text
 from dlc.cli.progress import BuildProgress
 from dlc.cli.terminal import Outcome, json_number, size
-from dlc.debug.compiled import PartPrograms, function_name
+from dlc.debug.compiled import PartPrograms, function_name, passes_after
 from dlc.debug.divergence import Divergence, first_divergence, numpy_run
 from dlc.debug.suspect import first_tensor
 from dlc.graph.graph import Graph
 from dlc.graph.structure import Call, Item
+from dlc.verify.steps import obstacle
 
 if TYPE_CHECKING:
     from dlc.base.types import Array
@@ -60,13 +61,13 @@ def diverge(subject: Subject, asked: Asked) -> Outcome:
 def _of_program(
     subject: Subject, chain: Sequence[StepState], feeds: Mapping[str, Array], asked: Asked
 ) -> Divergence | None:
-    """Kernels as they are compiled against what they say."""
-    graphs = [state for state in chain if isinstance(state.value, Graph)]
-    graph = graphs[-1].graph
+    """Parts as they are compiled against what the last graph that can be evaluated says, one of kernels if possible."""
+    state = next(s for s in reversed(chain) if isinstance(s.value, Graph) and not obstacle(s.graph))
+    graph, pipeline = state.graph, subject.prepared.pipeline
     with subject.terminal.progress() as line:
         assert subject.prepared.source.path is not None
         session = subject.space.session(subject.cache, subject.prepared.source.path, 0, BuildProgress(line).at)
-        parts = PartPrograms(graph, subject.prepared.pipeline, session, subject.space.registry)
+        parts = PartPrograms(graph, pipeline, passes_after(state, pipeline), session, subject.space.registry)
         return first_divergence(graph, numpy_run(graph, feeds), parts.run, feeds, subject.close(asked), tell=line.at)
 
 
