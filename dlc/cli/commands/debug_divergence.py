@@ -74,12 +74,11 @@ def _of_program(
 def _kernel_of(op: Op, chain: Sequence[StepState]) -> str:
     """The digest of the kernel that computes a tensor, or what it became; "" where no kernel does."""
     base = op.of if isinstance(op, Item) else op
-    if isinstance(base, Call):
+    calls = [x for x in chain[-1].graph.ops if isinstance(x, Call)]
+    if isinstance(base, Call) and any(base.body.digest == x.body.digest for x in calls):
         return base.body.digest
-    last = chain[-1].graph
-    names = {name for state in chain for name in state.graph.origin(op)}
-    calls = [x for x in last.ops if isinstance(x, Call) and names & set(last.origin(x))]
-    return calls[0].body.digest if calls else ""
+    names = {name for state in chain for name in state.graph.origin(base)}
+    return next((x.body.digest for x in calls if names & set(chain[-1].graph.origin(x))), "")
 
 
 def _outcome(stage: _Stage, step: str, reference: str, kernel: str, function: str) -> Outcome:
