@@ -67,6 +67,9 @@ def reduce_model(terminal: Terminal, chosen: BuildOptions, asked: Asked) -> Outc
                 ended = "done" if reducer.run() else "out of time"
             except KeyboardInterrupt:
                 ended = "interrupted"
+            finally:
+                # An interruption may have come between the two files.
+                _write(reducer.best, asked.output, asked.feeds)
         finally:
             worker.close()
     return _outcome(chosen, asked, case, reducer, ended, fault)
@@ -113,7 +116,6 @@ def _oracle(
 
 
 def _write(case: Case, model: Path, feeds: Path) -> None:
-    # Both files are whole at any time; a model goes with the inputs that it has, of which the file may hold more.
     write_arrays(feeds, dict(case.feeds))
     write_whole(model, case.to_bytes())
 
