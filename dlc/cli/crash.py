@@ -77,7 +77,7 @@ def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[s
         return "", f"{name} could not be written: {problem.strerror}"
     if again:
         return name, f"the traceback and what reproduces it are in {name}; it holds the graph, not the weights"
-    if report.model:
+    if report.content:
         held = "the model, not its weights" if Path(report.model).suffix.lower() == ".onnx" else "the text of the model"
         return name, f"the traceback and what reproduces it are in {name}; it holds {held}"
     return name, f"the traceback is in {name}" + ("; the model itself is what reproduces it" if failed else "")

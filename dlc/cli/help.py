@@ -74,7 +74,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc debug reduce model.onnx -o small.onnx", "as long as dlc verify ends on it as on the whole model"),
         ("dlc debug reduce model.onnx --check 'sh check.sh' --budget 60", "for a minute, judged by your own test"),
     ),
-    "debug repro": (("dlc debug repro dlc-crash-1f2e3d4c5b6a.txt", "whether a crash still happens"),),
+    "debug repro": (("dlc debug repro dlc-crash-1f2e3d4c5b6a.txt --yes", "whether a crash still happens"),),
     "opt": (
         ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
         ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "replay a crash report"),

@@ -31,6 +31,8 @@ MARK: Final = "dlc-report: "
 LIBRARIES: Final = "numpy", "onnx", "onnxruntime", "protobuf"
 _SMALL: Final = 16
 """Elements of an integer tensor whose values a report holds: they may be shapes."""
+_MOST: Final = 1 << 28
+"""Bytes of a model without its weights that are unpacked, and elements that are made up for them."""
 _LARGEST: Final = 1 << 20
 """Bytes of a text, as of a kernel, that a report holds as it is."""
 
@@ -49,9 +51,9 @@ class CrashReport:
     libraries: str
     plugins: tuple[str, ...]
     model: str = ""
-    """Which of the arguments is the model's file; "" where there is none, or the report has a graph instead."""
+    """Which of the arguments is the model's file; "" where none is, or the report has a graph instead."""
     content: str = ""
-    """The file, without weights: compressed, in base64."""
+    """The file, without weights: compressed, in base64; "" where its weights cannot be told apart."""
 
     @classmethod
     def of(cls, command: Sequence[str], bug: BaseException, model: str) -> CrashReport:
@@ -59,7 +61,7 @@ class CrashReport:
         content = _content(Path(model)) if model else b""
         plugins = tuple(f"{p.distribution} {p.version}" for p in entry_points("dlc"))
         packed = base64.b64encode(zlib.compress(content, 9)).decode() if content else ""
-        return cls(tuple(command), fault_name(bug), *_here(), plugins, model if packed else "", packed)
+        return cls(tuple(command), fault_name(bug), *_here(), plugins, model, packed)
 
     @classmethod
     def read(cls, path: Path) -> CrashReport:
@@ -105,9 +107,12 @@ class CrashReport:
     def model_bytes(self) -> bytes:
         """The model's file, with random weights where it had some. Raises DlcError (USAGE): it is damaged."""
         try:
-            content = zlib.decompress(base64.b64decode(self.content, validate=True))
+            reader = zlib.decompressobj()
+            content = reader.decompress(base64.b64decode(self.content, validate=True), _MOST)
         except (binascii.Error, zlib.error):
             raise _unreadable(Path(self.model), "is damaged in the report") from None
+        if not reader.eof:
+            raise _unreadable(Path(self.model), f"takes more than {_MOST:,} bytes in the report")
         return _filled(content) if Path(self.model).suffix.lower() == ".onnx" else content
 
 
@@ -151,6 +156,8 @@ def _filled(content: bytes) -> bytes:
     model = library.load_from_string(content)
     for number, tensor in enumerate(_tensors(model)):
         size = math.prod(tensor.dims)
+        if size > _MOST:
+            raise _unreadable(Path(tensor.name), f"has {size:,} elements, too many to make up")
         if not size or len(tensor.ListFields()) > 3:
             continue
         generator = np.random.default_rng(number)

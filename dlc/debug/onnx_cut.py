@@ -21,6 +21,9 @@ from dlc.runtime.feeds import random_feeds
 _SMALL: Final = 16
 """Elements of an integer tensor that is a constant when what computes it is dropped: shapes and axes must be known."""
 
+_LARGEST: Final = (1 << 31) - (1 << 24)
+"""Bytes of constants: a file of protobuf's is smaller than 2 GiB."""
+
 Node = Any
 """A NodeProto: onnx has no types."""
 
@@ -55,6 +58,14 @@ class Case:
             ) from None
         graph = model.graph
         constants: dict[str, Array] = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        if (size := sum(a.nbytes for a in constants.values())) > _LARGEST:
+            raise error(
+                "too-large",
+                f"the weights of {path} take {size:,} bytes; models of up to {_LARGEST:,} can be cut",
+                location=Location(str(path)),
+                help="export a model with fewer layers",
+                exit_code=ExitCode.USAGE,
+            )
         frame = onnx.ModelProto()
         frame.CopyFrom(model)
         frame.ClearField("graph")

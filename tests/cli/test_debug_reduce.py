@@ -126,6 +126,7 @@ WRONG = {
     "a check that fails": ("--check", "false"),
     "no program to check with": ("--check", "absent-program"),
     "not an ONNX model": ("-o", "reduced.txt"),
+    "no such target": ("-t", "absent"),
     "over the model": ("-o", "deep.onnx"),
 }
 

@@ -84,7 +84,7 @@ def test_a_command_that_no_longer_breaks(dlc: Dlc, monkeypatch: pytest.MonkeyPat
     of_a_command(dlc, monkeypatch).rename("dlc-crash-1.txt")
     Path("small.onnx").unlink()
     # What broke was put in here, and is not there in the process that runs it again.
-    ran = dlc("debug", "repro", "dlc-crash-1.txt")
+    ran = dlc("debug", "repro", "dlc-crash-1.txt", "--yes")
     assert ran.code == 0
     golden("debug/repro.txt", ran.transcript())
 
@@ -109,12 +109,22 @@ def test_what_is_no_report(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
         "cut.txt": MARK + json.dumps(data)[:-9],
         "list.txt": MARK + "[1]",
         "model.txt": MARK + json.dumps({**data, "content": "AAAA"}),
-        "none.txt": MARK + json.dumps({**data, "content": "", "model": ""}),
+        "none.txt": MARK + json.dumps({**data, "content": ""}),
     }
     for name, text in texts.items():
         if text is not None:
             Path(name).write_text(text)
-        ran = dlc("debug", "repro", name)
+        ran = dlc("debug", "repro", name, "--yes")
         assert ran.code == ExitCode.USAGE, name
         assert "help  " in ran.err
-    assert dlc("debug", "repro", file, "--model", "absent.onnx").code == ExitCode.USAGE
+    assert dlc("debug", "repro", file, "--model", "absent.onnx", "--yes").code == ExitCode.USAGE
+    # The model that a report does not hold can be given.
+    again = dlc("debug", "repro", "none.txt", "--model", "small.onnx", "--yes", "--json").document
+    assert (again["verdict"], again["now"]["exit_code"]) == ("gone", 0)
+
+
+def test_the_command_line_of_a_stranger_is_shown_first(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = dlc("debug", "repro", of_a_command(dlc, monkeypatch))
+    assert ran.code == ExitCode.USAGE
+    assert "error[not-trusted]" in ran.err
+    assert "dlc build small.onnx -o out -q" in ran.err

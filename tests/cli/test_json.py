@@ -39,7 +39,7 @@ LINES = {
     "debug_bisect-passes": ["debug", "bisect-passes", "small.onnx", "-p", "lower,order,plan-memory"],
     "debug_first-divergence": ["debug", "first-divergence", "small.onnx", "-p", "lower,order,plan-memory"],
     "debug_reduce": ["debug", "reduce", "small.onnx", "--check", "grep -q Relu"],
-    "debug_repro": ["debug", "repro", "dlc-crash-1.txt"],
+    "debug_repro": ["debug", "repro", "dlc-crash-1.txt", "--yes"],
     "cache_stats": ["cache", "stats"],
     "cache_why": ["cache", "why", "small.onnx", "--set", "fuse.max-nests=3"],
     "cache_verify": ["cache", "verify"],

@@ -71,6 +71,15 @@ Budget = Annotated[
 ]
 
 Report = Annotated[Path, typer.Argument(metavar="CRASH-FILE", help="A file dlc-crash-….dlc or dlc-crash-….txt.")]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Run the command line that a .txt report holds. It may name programs and files: without the flag it is "
+        "only shown.",
+    ),
+]
 Weights = Annotated[
     Path | None,
     typer.Option("--model", metavar="MODEL", help="Run it on this model, with its weights, instead of the report's."),
@@ -181,18 +190,19 @@ def repro(
     file: Report,
     trust: flags.Trust,
     model: Weights = None,
+    yes: Yes = False,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
     """Run what a crash report holds again, and tell whether it still happens; exit code 3 if it does.
 
     The step that failed runs on its graph, or the command line on the model, whose weights are random: reports have
-    their shapes only. Nothing is written to this directory, and a crash does not end the command.
+    their shapes only. It runs in a directory of its own, and a crash does not end the command.
     """
     del json
     from dlc.cli.commands.debug_repro import reproduce
 
-    return reproduce(_terminal(ctx, quiet), file, model, trust=trust.trust_config)
+    return reproduce(_terminal(ctx, quiet), file, model, trust=trust.trust_config, yes=yes)
 
 
 def _terminal(ctx: typer.Context, quiet: bool) -> Terminal:

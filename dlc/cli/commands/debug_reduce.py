@@ -106,6 +106,13 @@ def _oracle(
 
     start = time.monotonic()
     fault = ends(whole)
+    if fault.code == ExitCode.USAGE:
+        raise error(
+            "no-fault",
+            f"dlc verify refuses what it is given: {fault.error}",
+            help="dlc verify with the same flags tells why; no smaller model would change that",
+            exit_code=ExitCode.USAGE,
+        )
     worker.seconds = max(_LEAST_SECONDS, _SLOWEST * (time.monotonic() - start))
     if fault == Ended(0):
         raise _no_fault(

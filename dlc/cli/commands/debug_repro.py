@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,14 +23,15 @@ _SECONDS = 600.0
 """After which a command hangs."""
 
 
-def reproduce(terminal: Terminal, file: Path, model: Path | None, *, trust: bool) -> Outcome:
+def reproduce(terminal: Terminal, file: Path, model: Path | None, *, trust: bool, yes: bool) -> Outcome:
     """What the command says: of the step in a report, or else of its command line.
 
     Args:
         terminal: Where progress is shown.
         file: The report.
         model: A model to run the command line on in place of that in the report: the real one, with its weights.
-        trust: Whether options of the report may run what they name.
+        trust: Whether options of a step may run what they name.
+        yes: Whether the command line of a report may run.
     """
     report = CrashReport.read(file)
     of_step = file.suffix == ".dlc"
@@ -40,11 +42,25 @@ def reproduce(terminal: Terminal, file: Path, model: Path | None, *, trust: bool
             help="leave it out, or run the command line of the report on the model",
             exit_code=ExitCode.USAGE,
         )
-    if not of_step and model is None and not report.model:
+    if model is not None and not report.model:
+        raise error(
+            "no-effect",
+            f"--model: the command of {file} has no model",
+            help="leave it out",
+            exit_code=ExitCode.USAGE,
+        )
+    if report.model and model is None and not report.content:
         raise error(
             "no-model",
-            f"{file} holds no model",
-            help=f"give the model with --model; the command was: dlc {escape(' '.join(report.command))}",
+            f"{file} does not hold the model {escape(report.model)}",
+            help=f"give it with --model; the command was: dlc {_shown(report)}",
+            exit_code=ExitCode.USAGE,
+        )
+    if not of_step and not yes:
+        raise error(
+            "not-trusted",
+            f"{file} holds a command line, which may write files and run programs: dlc {_shown(report)}",
+            help="read it; then --yes runs it",
             exit_code=ExitCode.USAGE,
         )
     with TemporaryDirectory(prefix="dlc-") as made, terminal.progress() as line:
@@ -65,7 +81,7 @@ def reproduce(terminal: Terminal, file: Path, model: Path | None, *, trust: bool
         "gone": f"{file}: it no longer happens",
     }[verdict]
     differences = report.differences()
-    rows = [("command", escape(f"dlc {' '.join(report.command)}")), ("now", str(ended))]
+    rows = [("command", f"dlc {_shown(report)}"), ("now", str(ended))]
     rows += [("differs", escape(text)) for text in differences]
     if report.content and model is None and not of_step:
         rows.append(("weights", "random: the report has shapes only; --model runs it on the real model"))
@@ -80,16 +96,21 @@ def reproduce(terminal: Terminal, file: Path, model: Path | None, *, trust: bool
     return Outcome("\n".join([text, *rows_text(rows)]), data, code)
 
 
+def _shown(report: CrashReport) -> str:
+    return escape(shlex.join(report.command))
+
+
 def _command(report: CrashReport, model: Path | None, place: Path) -> Sequence[str]:
     """The command line on the model, in a directory where what it writes is in nobody's way."""
-    path = place / Path(report.model or str(model)).name
-    if model is None:
+    path = place / Path(report.model).name
+    if model is None and report.model:
         write_whole(path, report.model_bytes())
-    else:
+    elif model is not None:
         path = model.absolute()
         if not path.is_file():
             raise error(
                 "no-such-file", f"--model {model} is not a file", help="give the model", exit_code=ExitCode.USAGE
             )
-    words = [str(path) if word == report.model else word for word in report.command]
-    return [w if w in (str(path),) or not Path(w).is_file() else str(Path(w).absolute()) for w in words]
+    # Other files that the command reads are where they were.
+    others = {word: str(Path(word).absolute()) for word in report.command if Path(word).is_file()}
+    return [{**others, report.model: str(path)}.get(word, word) for word in report.command]
