@@ -40,6 +40,7 @@ FLOORS = (
     "verify",
     "bench",
     "tune",
+    "debug",
     "html",
     "cli",
     "cli.commands",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 class Report:
     """Collects what one run of a stage counted, missed and noted.
 
-    The only mutable argument a stage gets; it must not influence the stage's result.
+    The only mutable argument a stage gets; it must not influence the stage's result, but for what `applies` withholds.
     """
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
@@ -22,6 +22,16 @@ class Report:
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""
         self.counts[what] = self.counts.get(what, 0) + n
+
+    def applies(self, what: str, subject: object) -> bool:
+        """Count an application of `what` to `subject` and say whether to make it: always, except in a bisection.
+
+        `dlc debug bisect-passes` withholds all applications after the first so many, to find the one at fault. A stage
+        whose applications can be left out one by one asks before each, in an order that depends on its input only.
+        """
+        del subject
+        self.count(what)
+        return True
 
     def missed(self, subject: str, reason: str) -> None:
         """Record that `subject` was left alone, and why."""

@@ -69,6 +69,11 @@ class StepRecord(Generic[T]):
         return self.key.value("step")
 
     @property
+    def name(self) -> str:
+        """`fuse` of `fuse{max-nests=8}`; frontends stand under their name, backends under `emit` and `build`."""
+        return self.spec.partition("{")[0].partition(" ")[0]
+
+    @property
     def input(self) -> str:
         """Digest of the state that it got."""
         return self.key.value("input").rpartition(" ")[2]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, escape
+from dlc.cli.options import FLAGS
 from dlc.driver.session import StepFailed
 from dlc.plugins.owner import owner_of
 
@@ -20,7 +22,8 @@ def crash(bug: BaseException, arguments: Sequence[str]) -> DlcError:
     """A failure as an error for the user: of the plugin it belongs to (PLUGIN), or else of dlc (BUG).
 
     The traceback is written to `dlc-crash-<digest>` in the current directory: for a step with its input, as a `.dlc`
-    file that `dlc opt` runs again, and otherwise as text with the command line.
+    file that `dlc opt` runs again, and otherwise as text with the command line and the model without its weights.
+    `dlc debug repro` runs either.
     """
     failed = bug if isinstance(bug, StepFailed) else None
     cause = (failed.__cause__ if failed else None) or bug
@@ -47,17 +50,25 @@ def _lines(diagnostic: Diagnostic) -> tuple[str, ...]:
 
 def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[str]) -> tuple[str, str]:
     """(name of the file that holds the traceback, or "" if it cannot be written; what to say of it)."""
+    from dlc.debug.crash_report import CrashReport
     from dlc.version import __version__
 
     trace = "".join(traceback.format_exception(cause))
     shown = [escape(line) for line in trace.splitlines()]
     again = failed is not None and bool(failed.input_text)
+    report = CrashReport.of(arguments, cause, "" if again else _model(arguments))
     if failed and again:
-        head = [f"# RUN: {failed.spec}", f"# dlc {__version__}", "#", *(f"# {line}" for line in shown)]
+        head = [
+            f"# RUN: {failed.spec}",
+            f"# dlc {__version__}",
+            f"# {report.line}",
+            "#",
+            *(f"# {line}" for line in shown),
+        ]
         text, key = "\n".join([*head, failed.input_text]), failed.spec + failed.input_text
     else:
         command = f"dlc {' '.join(map(escape, arguments))}"
-        text, key = "\n".join([command, f"dlc {__version__}", "", *shown, ""]), command + trace
+        text, key = "\n".join([command, f"dlc {__version__}", report.line, "", *shown, ""]), command + trace
     digest = sha256(key.encode("utf-8", "backslashreplace")).hexdigest()[:12]
     name = f"dlc-crash-{digest}.{'dlc' if again else 'txt'}"
     try:
@@ -66,7 +77,19 @@ def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[s
         return "", f"{name} could not be written: {problem.strerror}"
     if again:
         return name, f"the traceback and what reproduces it are in {name}; it holds the graph, not the weights"
+    if report.content:
+        held = "the model, not its weights" if Path(report.model).suffix.lower() == ".onnx" else "the text of the model"
+        return name, f"the traceback and what reproduces it are in {name}; it holds {held}"
     return name, f"the traceback is in {name}" + ("; the model itself is what reproduces it" if failed else "")
+
+
+def _model(arguments: Sequence[str]) -> str:
+    """The argument that is the model's file: the first file that is no flag's value; "" where there is none."""
+    valued = {word for words in FLAGS.values() for word in words}
+    for before, word in pairwise(arguments):
+        if before not in valued and not word.startswith("-") and Path(word).is_file():
+            return word
+    return ""
 
 
 def _help(failed: StepFailed | None, name: str, owner: Plugin | None) -> str:

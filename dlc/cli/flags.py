@@ -78,6 +78,10 @@ TargetOptions = Annotated[BuildOptions, Fields(only=("target",))]
 """What a command is about that builds nothing."""
 TuneOptions = Annotated[BuildOptions, Fields(but=("special", "tune"))]
 """What a program is built by whose kernels are tuned."""
+BisectOptions = Annotated[BuildOptions, Fields(but=("special",))]
+"""What a build is made by whose steps are searched for a fault."""
+DebugOptions = Annotated[BuildOptions, Fields(but=("special", "train"))]
+"""What a program is built by that is searched for a fault."""
 CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
 ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
 """Of commands that only look into the cache."""

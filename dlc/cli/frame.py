@@ -155,7 +155,7 @@ def _command_words(arguments: Sequence[str]) -> list[str]:
     from dlc.cli.table import schema_name
 
     name = schema_name(arguments)
-    return [] if name == "error" else name.split("-")
+    return [] if name == "error" else name.split("-", 1)
 
 
 def _print(text: str, code: int = 0) -> int:

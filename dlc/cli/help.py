@@ -63,6 +63,18 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc doctor", "what is installed, and what is missing"),
         ("dlc doctor --measure-machine -o here.toml", "then dlc build model.onnx --machine here.toml"),
     ),
+    "debug bisect-passes": (
+        ("dlc debug bisect-passes model.onnx", "the pass, and its rule, after which the result is wrong"),
+        ("dlc debug bisect-passes model.onnx --check 'python check.py'", "judged by a program of your own"),
+    ),
+    "debug first-divergence": (
+        ("dlc debug first-divergence model.onnx x.npy", "the first wrong tensor on an input of yours"),
+    ),
+    "debug reduce": (
+        ("dlc debug reduce model.onnx -o small.onnx", "as long as dlc verify ends on it as on the whole model"),
+        ("dlc debug reduce model.onnx --check 'sh check.sh' --budget 60", "for a minute, judged by your own test"),
+    ),
+    "debug repro": (("dlc debug repro dlc-crash-1f2e3d4c5b6a.txt --yes", "whether a crash still happens"),),
     "opt": (
         ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
         ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "replay a crash report"),

@@ -19,12 +19,6 @@ _SPEC = 30
 """Characters of a step's name and options that the table shows; `--print-pipeline` shows them all."""
 
 
-def step_name(step: StepRecord[Any]) -> str:
-    """`fuse` of `fuse{max-nests=8}`; frontends and backends stand under `parse`, `emit` and `build`."""
-    word = step.spec.partition("{")[0]
-    return word.partition(" ")[0]
-
-
 def step_table(steps: Steps) -> str:
     """Step, milliseconds, hit or miss, nodes, and a note; in front the function of a training program."""
     rows = [("pass", "ms", "cache", "nodes", "note")]
@@ -152,7 +146,7 @@ def memory_line(memory: Mapping[str, int | str]) -> str:
 
 def _title(step: StepRecord[Any], steps: Steps) -> str:
     """The first step is named parse, whatever the frontend is."""
-    return "parse" if step is steps[0] else step_name(step)
+    return "parse" if step is steps[0] else step.name
 
 
 def _short(spec: str) -> str:
@@ -174,7 +168,7 @@ def _note(step: StepRecord[Any]) -> str:
     """Statistics, then how much was left alone, then the step's own notes."""
     counts = [f"{what} {n}" for what, n in step.counts.items() if what != "nodes"]
     if step.report.misses:
-        counts.append(f"{len(step.report.misses)} {escape(step.report.missed_as)} (--explain {step_name(step)})")
+        counts.append(f"{len(step.report.misses)} {escape(step.report.missed_as)} (--explain {step.name})")
     notes = [escape(note) for note in step.report.notes]
     return "; ".join([", ".join(counts), *notes] if counts else notes)
 

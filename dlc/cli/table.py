@@ -27,6 +27,13 @@ COMMANDS = (
     Command("plan", "Plan a program's memory: peak, lower bound, a drawing.", "plan:plan", "Understand"),
     Command("opt", "Run a pipeline on a graph in dlc's own text.", "opt:opt", "Understand"),
     Command("show", "Show a model, a program, or anything the cache holds.", "show:show", "Understand"),
+    Command(
+        "debug",
+        "Find where a wrong result or a failure comes from.",
+        "debug:app",
+        "Understand",
+        ("bisect-passes", "first-divergence", "reduce", "repro"),
+    ),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(
         "cache",

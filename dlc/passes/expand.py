@@ -46,8 +46,7 @@ class Expand(Pass[Graph, Graph]):
                     return None
                 if op.digest in constant or (whole := op.expansion) is None:
                     return None
-                report.count(op.text_name)
-                return whole
+                return whole if report.applies(op.text_name, op) else None
 
             expanded = state.rewrite(rule)
             if expanded.digest == state.digest:

@@ -88,10 +88,10 @@ class _Folding:
     def __call__(self, op: Op) -> Op | None:
         original = next(self.order)
         result = self._folded(op, original)
+        if result is not None and not self.report.applies(op.text_name, original):
+            result = None
         kept = op if result is None else result
         self.readers[kept.digest] = self.readers.get(kept.digest, 0) + self.graph.readers(original)
-        if result is not None:
-            self.report.count(op.text_name)
         return result
 
     def _folded(self, op: Op, original: Op) -> Op | None:

@@ -169,13 +169,14 @@ class _Fuser:
                     self._report.count("packed constants inlined")
                     break
                 why = self._refusal(arg, group)
+                if not why and not self._report.applies("joined", arg):
+                    why = "it is withheld"
                 if why:
                     refused[arg.digest] = (_named(self._origins.get(arg.digest, ()), repr(arg)), why)
                     continue
                 for one in self._read_once(arg, group):
                     refused.pop(one, None)
                 group = self._join(arg, group)
-                self._report.count("joined")
                 # What was refused to a call that is now a part of this one is asked for by this one.
                 self._missed.pop(arg.digest, None)
                 break

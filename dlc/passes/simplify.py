@@ -105,6 +105,8 @@ class _Round:
     context: RewriteContext
     report: Report
     order: Iterator[Op] = field(init=False)
+    original: Op = field(init=False)
+    """What the traversal is at, as the graph has it."""
     outputs: frozenset[Op] = field(init=False)
     finds: bool = field(init=False)
     """Whether sizes of results depend on data."""
@@ -115,7 +117,7 @@ class _Round:
         self.finds = any(op.finds for op in self.graph.ops)
 
     def __call__(self, op: Op) -> Op | None:
-        original = next(self.order)
+        original = self.original = next(self.order)
         result = self._normal(op)
         if self.finds:
             self.context.sizes(result)
@@ -147,6 +149,5 @@ class _Round:
                 continue
             if new is not None and new.digest != op.digest and not (self.finds and self.context.loses_size(op, new)):
                 assert new.type == op.type, f"{rule.name}: {op.type} became {new.type}"
-                self.report.count(rule.name)
-                return new
+                return new if self.report.applies(rule.name, self.original) else None
         return None

@@ -33,6 +33,9 @@ from dlc.verify.reference import tolerance_for
 MOST_POINTS = 1 << 28
 """Points of the kernels of a state that are evaluated: numpy takes about half a minute for so many."""
 
+FAILS = "its evaluation fails"
+"""What the reason begins with why a state that should have values has none."""
+
 Values = Mapping[str, Array]
 
 
@@ -87,7 +90,7 @@ class StepChecker:
             return None if before is None else Checked(step, function, "skipped", reason)
         if before.digest == state.digest:
             return Checked(step, function, "same")
-        if reason := _interface_change(_graph(before), _graph(state)):
+        if reason := interface_change(_graph(before), _graph(state)):
             self._values.pop(function, None)
             return Checked(step, function, "skipped", reason)
         old = self._values.get(key) if key in self._values else self._evaluated(before, f"input of {step}")
@@ -96,16 +99,19 @@ class StepChecker:
 
     def _evaluated(self, state: Graph | Plan, what: str) -> Values | str:
         """The outputs, or why there are none."""
-        graph = _graph(state)
-        if reason := _obstacle(graph):
-            return reason
         self.tell(f"verify {what}")
-        feeds = feeds_of(graph, self.seed)
-        try:
-            return run_plan(state, feeds) if isinstance(state, Plan) else evaluate(state, feeds)
-        # Ops of plugins are evaluated by code of plugins, which may break in any way.
-        except Exception as problem:  # noqa: BLE001
-            return f"its evaluation fails: {type(problem).__name__}: {problem}"
+        return evaluated(state, feeds_of(_graph(state), self.seed))
+
+
+def evaluated(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
+    """The outputs of a state by name, for its inputs by name; or why there are none."""
+    if reason := obstacle(_graph(state)):
+        return reason
+    try:
+        return run_plan(state, feeds) if isinstance(state, Plan) else evaluate(state, feeds)
+    # Ops of plugins are evaluated by code of plugins, which may break in any way.
+    except Exception as problem:  # noqa: BLE001
+        return f"{FAILS}: {type(problem).__name__}: {problem}"
 
 
 def feeds_of(graph: Graph, seed: int) -> dict[str, Array]:
@@ -128,7 +134,7 @@ def _graph(state: Graph | Plan) -> Graph:
     return state.graph if isinstance(state, Plan) else state
 
 
-def _interface_change(before: Graph, after: Graph) -> str:
+def interface_change(before: Graph, after: Graph) -> str:
     """How inputs or outputs of a graph differ from those of another; "" where they are the same."""
     for what, old, new in (
         ("inputs", _ports((i.name, i) for i in before.inputs), _ports((i.name, i) for i in after.inputs)),
@@ -147,7 +153,7 @@ def _ports(pairs: Iterable[tuple[str, Op]]) -> dict[str, str]:
     return {name: str(op.type) for name, op in pairs}
 
 
-def _obstacle(graph: Graph) -> str:
+def obstacle(graph: Graph) -> str:
     """Why a graph cannot be evaluated here; "" where it can."""
     unknown = dict.fromkeys(op.text_name for op in graph.ops if not _is_defined(op))
     if unknown:
@@ -172,7 +178,7 @@ def _judged(step: str, function: str, old: Values | str | None, new: Values | st
     if old is None or isinstance(old, str):
         return Checked(step, function, "skipped", f"its input cannot be evaluated: {old}")
     if isinstance(new, str):
-        broken = new.startswith("its evaluation fails")
+        broken = new.startswith(FAILS)
         return Checked(step, function, "changed" if broken else "skipped", new)
     found = tuple(compare(name, new[name], old[name], tolerance_for("step", old[name], None, None)) for name in old)
     wrong = next((c for c in found if not c.ok), None)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dlc.cli.table import COMMANDS
+from dlc.debug.crash_report import CrashReport
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -35,6 +36,10 @@ LINES = {
     "show_program": ["show", "out"],
     "list": ["list", "passes"],
     "list_overview": ["list"],
+    "debug_bisect-passes": ["debug", "bisect-passes", "small.onnx", "-p", "lower,order,plan-memory"],
+    "debug_first-divergence": ["debug", "first-divergence", "small.onnx", "-p", "lower,order,plan-memory"],
+    "debug_reduce": ["debug", "reduce", "small.onnx", "--check", "grep -q Relu"],
+    "debug_repro": ["debug", "repro", "dlc-crash-1.txt", "--yes"],
     "cache_stats": ["cache", "stats"],
     "cache_why": ["cache", "why", "small.onnx", "--set", "fuse.max-nests=3"],
     "cache_verify": ["cache", "verify"],
@@ -83,6 +88,9 @@ def test_form_of_the_document(
     Path("graph.dlc").write_text('graph(%0 "x": f32[2]) {\n  %1 = neg(%0)\n  return %1 "y"\n}\n')
     if name in ("run", "verify", "show_program"):
         Path("out").symlink_to(program / "out")
+    if name == "debug_repro":
+        report = CrashReport.of(["show", "graph.dlc"], KeyError(), "graph.dlc")
+        Path("dlc-crash-1.txt").write_text(report.line)
     if name == "train":
         Path("out").mkdir()
         save("train.npz", **blobs(30))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
-from dlc.cli.steps import step_name
 from dlc.driver.pipeline import SCHEDULE
 from dlc.spec import Spec
 
@@ -43,7 +42,7 @@ class LoopVerification:
         Raises:
             DlcError: (MISMATCH) loops do not do what their kernel says.
         """
-        if step_name(step) != SCHEDULE:
+        if step.name != SCHEDULE:
             return
         for found in self._checker.see(step.handle.value, step.function):
             if found.findings:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
-from dlc.cli.steps import step_name
 from dlc.cli.terminal import json_number
 
 if TYPE_CHECKING:
@@ -34,14 +33,14 @@ class StepVerification:
         """
         if step.handle.kind == "artifact":
             return
-        known = self._steps.get(step_name(step))
+        known = self._steps.get(step.name)
         other = known is not None and known.stage.computes_other
         found = self._checker.see(step.spec, step.function, step.handle.value, other)
         if found is None:
             return
         self.checked.append(found)
         if found.verdict == "changed":
-            raise self._changed(found, step_name(step))
+            raise self._changed(found, step.name)
 
     def lines(self) -> list[str]:
         """What became of the steps, for people."""
