@@ -15,6 +15,8 @@ DEFAULT_TIMEOUT: Final = 5.0
 """Seconds without an answer after which a level is left alone."""
 DEFAULT_UPLOAD_TIME: Final = 10.0
 """Seconds that a build waits at its end for what it uploads."""
+LONGEST_TIME: Final = 3600.0
+"""Seconds that may be set for either."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Level:
             raise ValueError(f"level {label} ends in #{parts.fragment}: #ro and #rw are known")
         url = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
         return cls(label, ACCESS[parts.fragment], url)
+
+    @property
+    def shown(self) -> str:
+        """As it is written in a configuration, without credentials."""
+        return f"{self.label}#rw" if self.writes else self.label
 
     @property
     def has_credentials(self) -> bool:

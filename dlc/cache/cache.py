@@ -305,7 +305,10 @@ def open_cache(
     if mode == "off":
         return Cache(MemoryStore(), mode)
     readonly = mode in ("ro", "require")
-    store: Store = LocalStore(cache_directory(directory), readonly=readonly)
+    place = cache_directory(directory)
+    # A machine that only reads what others made may never have had a directory.
+    absent = readonly and bool(levels.levels) and not place.exists()
+    store: Store = MemoryStore() if absent else LocalStore(place, readonly=readonly)
     if levels.levels:
         store = LeveledStore(store, levels, writes=not readonly, largest=size_limit or DEFAULT_SIZE)
     return Cache(store, mode, size_limit=size_limit)

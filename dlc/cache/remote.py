@@ -105,6 +105,17 @@ class Remote(Protocol):
         ...
 
 
+def probe(level: Level, timeout: float) -> LevelFailed | None:
+    """What is wrong with a level that is asked for an object now; None if it answers."""
+    try:
+        remote = open_remote(level, timeout)
+        remote.has(f"cas/{hashlib.sha256().hexdigest()}")
+        remote.close()
+    except LevelFailed as failure:
+        return failure
+    return None
+
+
 def open_remote(level: Level, timeout: float) -> Remote:
     """The server of a level; nothing is connected yet. LevelFailed if a package is missing that its kind needs.
 
