@@ -155,7 +155,7 @@ class Cache:
                 self.store.put(digest, payload, replace=self.mode == "refresh")
             self._count(Counts(bytes_written=content_size(payload)))
         # Last: whoever finds the record finds its objects.
-        self.store.put(key.digest, text, "record")
+        self.store.put(key.digest, text, "record", replace=self.mode == "refresh")
         return record
 
     def _admitted(self, key: Key, record: int, payloads: Mapping[str, Payload]) -> bool:

@@ -32,25 +32,31 @@ class LevelFailed(Exception):
 
 
 class Received:
-    """What a level sends, hashed on the way: at most `limit` bytes, in memory up to 16 MiB and in a file beyond."""
+    """What a level sends, hashed on the way: in memory up to 16 MiB and in a file beyond, at most `limit` bytes.
+
+    More than 16 MiB have to be announced: who may send without end would fill the disk.
+    """
 
     def __init__(self, limit: int, scratch: Path | None = None) -> None:
         """`scratch`: where the file is made; None: where temporary files are."""
         self._limit, self._scratch = limit, scratch
+        self._expected = min(limit, LINK_ABOVE)
         self._digest, self._memory, self.size = hashlib.sha256(), bytearray(), 0
         self._file: OwnedFile | None = None
         self._stream: IO[bytes] | None = None
         self._start = time.monotonic()
 
     def expect(self, size: int) -> None:
-        """Refuse a size that is announced, before anything is sent. LevelFailed."""
+        """Note the size that is announced, before anything is taken. LevelFailed if it is beyond the limit."""
         if size > self._limit:
             raise LevelFailed(f"sends {size:,} bytes where at most {self._limit:,} are taken")
+        self._expected = size
 
     def write(self, chunk: bytes | memoryview) -> None:
         """Take the next bytes. LevelFailed if they are too many or come too slowly, OSError if the disk is full."""
         self.size += len(chunk)
-        self.expect(self.size)
+        if self.size > self._expected:
+            raise LevelFailed(f"sends more than the {self._expected:,} bytes that are expected")
         if time.monotonic() - self._start > _GRACE + self.size / _SLOWEST:
             raise LevelFailed(f"sends less than {_SLOWEST >> 10} KiB per second", lasting=True)
         self._digest.update(chunk)

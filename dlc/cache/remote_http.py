@@ -48,7 +48,8 @@ class HttpRemote:
                 return False
             _expect(answer, HTTPStatus.OK)
             announced = answer.length  # None for an answer in pieces
-            into.expect(announced or 0)
+            if announced is not None:
+                into.expect(announced)
             while chunk := _read(answer, CHUNK, self._timeout):
                 into.write(chunk)
             if announced is not None and into.size != announced:
