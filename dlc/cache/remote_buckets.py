@@ -69,8 +69,12 @@ class BucketRemote:
 
 
 def _opened(url: str, connect: float, request: float) -> ObjectStore:
-    limits: ClientConfig = {"connect_timeout": timedelta(seconds=connect), "timeout": timedelta(seconds=request)}
-    return from_url(url, client_options=limits, retry_config={"max_retries": 0})
+    options: ClientConfig = {
+        "connect_timeout": timedelta(seconds=connect),
+        "timeout": timedelta(seconds=request),
+        "allow_http": True,  # only to an endpoint that the user's environment names so
+    }
+    return from_url(url, client_options=options, retry_config={"max_retries": 0})
 
 
 @contextmanager
@@ -83,8 +87,8 @@ def _failures() -> Generator[None]:
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError):
         raise LevelFailed("refused the credentials", lasting=True) from None
     except (exceptions.BaseError, OSError, ValueError) as failure:
-        text = str(failure).lower()
-        if "timed out" in text or "timeout" in text:
+        text = str(failure)
+        if "kind: Timeout" in text:
             raise LevelFailed("no answer in time", lasting=True) from None
-        what = "connection failed" if "connect" in text else f"a request failed ({type(failure).__name__})"
+        what = "connection failed" if "kind: Connect" in text else f"a request failed ({type(failure).__name__})"
         raise LevelFailed(what, again=True) from None

@@ -16,6 +16,7 @@ from dlc.cache.guard import Breaker
 from tests.cache.faulty import FAULTS, READING, FaultyServer, serving
 
 KEY = Key.of(step="fuse{max-ops=8}", code="dlc 0.1.0 91be", input="graph 3f2a")
+EVIL = Key.of(step="evil")
 LARGE = bytes(range(256)) * 400
 OUTPUTS = {"c": b"int x;", "o": LARGE, "empty": b""}
 
@@ -199,14 +200,11 @@ def test_a_full_server_is_still_read(server: FaultyServer, tmp_path: Path) -> No
 
 
 def other_record(made: Record) -> bytes:
-    key = Key.of(step="evil")
-    return seal("record", key.digest, Record(key.text, made.outputs).to_bytes())
+    return seal("record", EVIL.digest, Record(EVIL.text, made.outputs).to_bytes())
 
 
 FORGED: dict[str, Callable[[Record], bytes]] = {
-    "key of another": lambda made: seal(
-        "record", KEY.digest, Record(Key.of(step="evil").text, made.outputs).to_bytes()
-    ),
+    "key of another": lambda made: seal("record", KEY.digest, Record(EVIL.text, made.outputs).to_bytes()),
     "another's record": other_record,
     "another table": lambda made: seal("object", KEY.digest, made.to_bytes()),
     "no record": lambda made: seal("record", KEY.digest, b"{}"),
