@@ -140,8 +140,9 @@ class GuardedLevel:
         with self._lock:
             first, self._warned = not self._warned, True
         if first:
-            text = f"cache level {self.level.label}: {failure.reason}; the build goes on without it"
-            self._warn(Diagnostic("cache-level", text, "warning", help=failure.help or "`dlc doctor` asks every level"))
+            text = f"cache level {self.level.label} failed; the build goes on without it"
+            help = failure.help or "`dlc doctor` asks every level"
+            self._warn(Diagnostic("cache-level", text, "warning", notes=(failure.reason,), help=help))
 
     def close(self) -> None:
         """Let connections go."""

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dlc.base.diagnostics import Diagnostic, ExitCode, render
@@ -41,7 +41,8 @@ class Terminal:
     def tell(self, *diagnostics: Diagnostic) -> None:
         """Show diagnostics on stderr (in the document with --json)."""
         for d in diagnostics:
-            if d in self.said:
+            # A cache that is opened twice may meet the same trouble twice, and note another reason.
+            if any(replace(d, notes=(), help="") == replace(said, notes=(), help="") for said in self.said):
                 continue
             self.said.append(d)
             if not self.json:
