@@ -4,7 +4,7 @@
 
 Each build has an empty or a shared local cache and one or two servers, which it reads and writes. Some servers are
 dead; of the others, a part of the answers that is drawn for each build (none, 5 %, 30 %, all) is wrong in one of the
-ways of tests/cache/faulty.py: 500, 403, 507, redirected, cut short, too long, without end, altered, late, not HTTP. What
+ways of tests/cache/faulty.py: 500, 403, 507, redirected, cut short, too long, endless, altered, late, not HTTP. What
 a build writes must be what one without a cache does, and the local caches must be sound. Exit status 0 means that all
 of that was so.
 """

@@ -17,7 +17,8 @@ from dlc.base.diagnostics import Diagnostic
 from dlc.cache.counts import LevelCounts
 from dlc.cache.envelope import Damaged, seal, unseal
 from dlc.cache.record import Record
-from dlc.cache.remote import LevelFailed, Received, Remote, open_remote
+from dlc.cache.remote import LevelFailed, Received, Remote
+from dlc.cache.remotes import open_remote
 from dlc.files.hashing import OwnedFile
 
 T = TypeVar("T")

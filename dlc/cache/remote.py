@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-from dlc.base.cache_levels import Level
 from dlc.files.hashing import OwnedFile
 from dlc.files.linking import LINK_ABOVE
 
@@ -109,38 +108,3 @@ class Remote(Protocol):
     def close(self) -> None:
         """Let connections go; the next call opens one again."""
         ...
-
-
-def probe(level: Level, timeout: float) -> LevelFailed | None:
-    """What is wrong with a level that is asked for an object now; None if it answers."""
-    try:
-        remote = open_remote(level, timeout)
-        remote.has(f"cas/{hashlib.sha256().hexdigest()}")
-        remote.close()
-    except LevelFailed as failure:
-        return failure
-    return None
-
-
-def open_remote(level: Level, timeout: float) -> Remote:
-    """The server of a level; nothing is connected yet. LevelFailed if a package is missing that its kind needs.
-
-    `timeout`: seconds without an answer that are too many.
-    """
-    scheme = level.url.partition(":")[0]
-    try:
-        if scheme in ("http", "https"):
-            from dlc.cache.remote_http import HttpRemote
-
-            return HttpRemote(level, timeout)
-        if scheme in ("redis", "rediss"):
-            from dlc.cache.remote_redis import RedisRemote
-
-            return RedisRemote(level, timeout)
-        from dlc.cache.remote_buckets import BucketRemote
-
-        return BucketRemote(level, timeout)
-    except ModuleNotFoundError as missing:
-        extra = "redis" if scheme in ("redis", "rediss") else "remote"
-        what = f"the package {missing.name} is not installed"
-        raise LevelFailed(what, lasting=True, help=f'pip install "dlc[{extra}]"') from None

@@ -121,7 +121,7 @@ def _cache(config: Config) -> Iterator[Check]:
 
 
 def _levels(config: Config, credentials: Callable[[Levels], Levels]) -> Iterator[Check]:
-    from dlc.cache.remote import probe
+    from dlc.cache.remotes import probe
 
     try:
         levels = credentials(config.cache_levels)

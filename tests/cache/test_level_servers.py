@@ -15,7 +15,7 @@ import pytest
 
 from dlc.base.cache_levels import Levels, parse_levels
 from dlc.cache import Cache, CacheMode, Key, open_cache
-from dlc.cache.remote import probe
+from dlc.cache.remotes import probe
 from tests.tools import found, program
 
 KEY = Key.of(step="fuse{max-ops=8}", code="dlc 0.1.0 91be", input="graph 3f2a")
