@@ -48,8 +48,8 @@ class Level:
         if parts.scheme not in SCHEMES:
             known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
             raise ValueError(f"level {label} is none of {DISK} (which comes first), {known}")
-        if not host or not label.isprintable() or " " in label:
-            raise ValueError(f"level {label!r} names no host or bucket, or has spaces")
+        if not host or not label.isprintable() or not label.isascii() or " " in label:
+            raise ValueError(f"level {label!a} names no host or bucket, or has spaces or signs that are not ASCII")
         if parts.query:
             raise ValueError(f"level {label} has a query (?…), which no level takes")
         if parts.fragment not in ACCESS:
@@ -66,6 +66,13 @@ class Level:
     def has_credentials(self) -> bool:
         """Whether the URL holds any."""
         return self.url != self.label
+
+
+def without_credentials(text: str) -> str:
+    """A text in which URLs have lost what is before their `@`."""
+    import re
+
+    return re.sub(r"(?<=://)[^\s,/]*@", "", text)
 
 
 def parse_levels(texts: Sequence[str]) -> tuple[Level, ...]:

@@ -33,10 +33,11 @@ def _tokens() -> dict[str, str]:
     """Host → token."""
     found: dict[str, str] = {}
     for pair in os.environ.get(TOKEN, "").split(","):
-        host, equals, token = pair.strip().partition("=")
+        host, _, token = pair.strip().partition("=")
         if not pair.strip():
             continue
-        if not host or not equals or not token or not token.isprintable():  # a line end would begin another header
+        # A line end in it would begin another header.
+        if not host or not token or not (token.isascii() and token.isprintable()):
             message = f"{TOKEN} is not of the form HOST=TOKEN[,HOST=TOKEN]"
             raise error("bad-option", message, exit_code=ExitCode.USAGE)
         found[host] = token

@@ -341,6 +341,7 @@ def test_a_level_by_its_url(text: str, label: str, writes: bool) -> None:
         (["https://x:hidden/"], "URL"),
         (["https://x/", "https://u:hidden@x/#rw"], "twice"),
         (["https://x/a\x1bb"], "host"),
+        (["https://x/\u00e9"], "ASCII"),
     ],
 )
 def test_what_is_no_level(texts: list[str], word: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlc.base.diagnostics import ExitCode
+from dlc.cli.workspace import Workspace
 from tests.cache.faulty import FaultyServer, serving
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
@@ -131,6 +132,16 @@ def test_credentials_in_a_file_are_refused(dlc: Dlc) -> None:
         assert "dlc.toml:2" in refused.err
         assert "DLC_CACHE_LEVELS" in refused.err
         assert "s3cret" not in refused.err + refused.out
+
+
+def test_credentials_are_in_no_report_of_a_crash(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("broken")
+
+    monkeypatch.setattr(Workspace, "open", broken)
+    assert dlc(*BUILD, "--stop-after", "lower", "--cache-levels", "http://ci:s3cret@127.0.0.1:9/x").code == ExitCode.BUG
+    (crash,) = Path().glob("dlc-crash-*")
+    assert "--cache-levels http://127.0.0.1:9/x" in crash.read_text()
 
 
 @pytest.mark.parametrize(
