@@ -15,6 +15,7 @@ DEFAULT_TIMEOUT: Final = 5.0
 """Seconds without an answer after which a level is left alone."""
 DEFAULT_UPLOAD_TIME: Final = 10.0
 """Seconds that a build waits at its end for what it uploads."""
+SHORTEST_TIMEOUT: Final = 0.01
 LONGEST_TIME: Final = 3600.0
 """Seconds that may be set for either."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -90,6 +91,9 @@ class HttpRemote:
                 if not answer.isclosed() and (answer.length or 0) <= _DRAINED:
                     _read(answer, _DRAINED, self._timeout)
                 kept = answer.isclosed() and not answer.will_close
+        except LevelFailed:
+            self.close()  # what was idle may have been closed at the other end, like this one: the next one is new
+            raise
         finally:
             with self._lock:
                 if kept := kept and len(self._idle) < _IDLE:
@@ -153,6 +157,8 @@ def _failures(timeout: float) -> Generator[None]:
         yield
     except TimeoutError:
         raise LevelFailed(f"no answer within {timeout:g} s", lasting=True) from None
+    except socket.gaierror:
+        raise LevelFailed("no such host is known", lasting=True) from None
     except ConnectionRefusedError:
         raise LevelFailed("connection refused", again=True) from None
     except ssl.SSLCertVerificationError as failure:

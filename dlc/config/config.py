@@ -10,7 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from dlc.base.cache_levels import DEFAULT_TIMEOUT, DEFAULT_UPLOAD_TIME, LONGEST_TIME, Levels, parse_levels
+from dlc.base.cache_levels import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_UPLOAD_TIME,
+    LONGEST_TIME,
+    SHORTEST_TIMEOUT,
+    Levels,
+    parse_levels,
+)
 from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error, escape
 from dlc.spec import Bytes, Spec
@@ -116,9 +123,10 @@ class Config:
                 if level.has_credentials:
                     help = "give them by DLC_CACHE_LEVELS, DLC_CACHE_TOKEN or ~/.netrc"
                     raise _refused("bad-config", f"cache.levels: {level.label} has credentials in a file", given, help)
-        for key in ("cache.level-timeout", "cache.upload-time"):
-            if not 0 <= self[key].value <= LONGEST_TIME:
-                raise _refused("bad-option", f"{key} is not from 0 to {LONGEST_TIME:g} seconds", self[key])
+        for key, least in (("cache.level-timeout", SHORTEST_TIMEOUT), ("cache.upload-time", 0.0)):
+            if not least <= self[key].value <= LONGEST_TIME:
+                message = f"{key} is {self[key].value:g} and not from {least:g} to {LONGEST_TIME:g} seconds"
+                raise _refused("bad-option", message, self[key])
         return Levels(levels, self["cache.level-timeout"].value, self["cache.upload-time"].value)
 
     @property

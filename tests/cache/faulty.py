@@ -26,7 +26,7 @@ class FaultyServer:
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list[tuple[str, str, dict[str, str]]])
     """Method, path and headers."""
     fault: Callable[[str, str], str] = lambda method, path: ""
-    """One of `FAULTS` for a method and a path, or ""."""
+    """One of `FAULTS` for a method and a path, or "", or "leaves": a right answer, and no other on that connection."""
     elsewhere: str = "http://127.0.0.1:9/"
     """Where a redirect leads."""
     url: str = ""
@@ -72,6 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(SLOW)
             content = work()
             self._answer(404 if content is None else 200, content or b"", fault if self.command == "GET" else "")
+            self.close_connection = self.close_connection or fault == "leaves"
 
     def _answer(self, status: int, content: bytes, fault: str = "", **headers: str) -> None:
         fault = fault if status == 200 else ""

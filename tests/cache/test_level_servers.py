@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ import pytest
 from dlc.base.cache_levels import Levels, parse_levels
 from dlc.cache import Cache, CacheMode, Key, open_cache
 from dlc.cache.remotes import probe
+from dlc.cli.frame import run
+from tests.cli.models import small
 from tests.tools import found, program
 
 KEY = Key.of(step="fuse{max-ops=8}", code="dlc 0.1.0 91be", input="graph 3f2a")
@@ -138,6 +140,31 @@ def test_two_machines_share_a_server(url: str, opened: Callable[..., Cache], tmp
     with opened("b", url) as cache:
         assert cache.lookup(KEY) == made
         assert cache.counts.levels == ()
+
+
+def test_builds_on_two_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One machine fills all the servers at once; for each of them, another one has nothing else."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dlc.toml").write_text("")
+    (tmp_path / "small.onnx").write_bytes(small().SerializeToString())
+
+    def build(home: str, levels: str, mode: str) -> dict[str, bytes]:
+        flags = ["--cache-dir", str(tmp_path / home), "--cache-levels", levels, "--cache", mode]
+        assert run(["build", "small.onnx", "-t", "c{flags=-O0}", "-o", home + "-out", "-q", *flags]) == 0
+        assert "warning" not in capsys.readouterr().err
+        return {path.name: path.read_bytes() for path in (tmp_path / f"{home}-out").iterdir()}
+
+    with ExitStack() as stack:
+        urls: list[str] = []
+        for number, server in enumerate((*found("nginx", "redis-server"), "bucket")):
+            place = tmp_path / f"server{number}"
+            place.mkdir()
+            urls.append(stack.enter_context(SERVERS[server](place, monkeypatch)))
+        made = build("first", ",".join(f"{url}#rw" for url in urls), "rw")
+        for number, url in enumerate(urls):
+            assert build(f"home{number}", url, "require") == made
 
 
 def test_whether_a_server_answers(url: str) -> None:

@@ -1,8 +1,10 @@
 """Levels behind the local cache: what one machine makes, another finds; what a server does wrong changes nothing."""
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -175,6 +177,26 @@ def test_one_bad_answer_is_tried_again(fault: str, server: FaultyServer, tmp_pat
         cache.save(Key.of(step="other"), {"c": b"new"}, {})
     assert cache.warnings == ()
     assert f"/team/dlc/ac/{Key.of(step='other').digest}" in server.kept
+
+
+def test_connections_that_the_server_has_closed_are_opened_anew(server: FaultyServer, tmp_path: Path) -> None:
+    made = make(tmp_path / "a", server.url)
+    together = threading.Barrier(4)
+
+    def leaves(method: str, path: str) -> str:
+        if not together.broken:
+            together.wait(5)
+        return "leaves"
+
+    server.fault = leaves
+    with opened(tmp_path / "b", server.url) as cache:
+        with ThreadPoolExecutor(4) as pool:
+            found = [pool.submit(cache.lookup, Key.of(step=f"another{k}")) for k in range(4)]
+            assert [future.result() for future in found] == [None] * 4
+        together.abort()
+        assert cache.lookup(KEY) == made
+        assert contents(cache, made) == OUTPUTS
+        assert cache.warnings == ()
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:

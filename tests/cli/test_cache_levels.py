@@ -155,8 +155,9 @@ def test_what_is_no_level_is_said_with_its_place(dlc: Dlc, levels: str, word: st
     assert "s3cret" not in refused.err
 
 
-def test_times_have_bounds(dlc: Dlc) -> None:
-    Path("dlc.toml").write_text("[cache]\nupload-time = -1\n")
+@pytest.mark.parametrize("setting", ["upload-time = -1", "level-timeout = 0", "level-timeout = 1e9"])
+def test_times_have_bounds(setting: str, dlc: Dlc) -> None:
+    Path("dlc.toml").write_text(f"[cache]\n{setting}\n")
     refused = dlc(*BUILD, "--cache-levels", "http://127.0.0.1:9/")
     assert refused.code == ExitCode.USAGE
-    assert "cache.upload-time" in refused.err
+    assert f"cache.{setting.split(maxsplit=1)[0]} is " in refused.err

@@ -116,7 +116,7 @@ def verify(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = F
     ]
     lines += [f"  {'still there' if digest in found.kept else 'set aside'}: {digest}" for digest in found.bad]
     if found.dangling:
-        lines.append(f"{found.dangling} results have lost outputs to eviction; they will be built again")
+        lines.append(f"{found.dangling} results lack outputs, which were evicted or are in other levels only")
     data = {"checked": found.checked, "bytes": found.size, "bad": list(found.bad), "dangling": found.dangling}
     return Outcome("\n".join(lines), data, ExitCode.MODEL if found.bad else ExitCode.OK)
 
