@@ -22,7 +22,6 @@ from dlc.cache.envelope import HEADER_SIZE, Damaged
 from dlc.cache.files import file_digest, remember_file
 from dlc.cache.holdings import Holdings
 from dlc.cache.key import Key
-from dlc.cache.levels import LeveledStore
 from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
 from dlc.cache.memory import MemoryStore
@@ -310,6 +309,8 @@ def open_cache(
     absent = readonly and bool(levels.levels) and not place.exists()
     store: Store = MemoryStore() if absent else LocalStore(place, readonly=readonly)
     if levels.levels:
+        from dlc.cache.levels import LeveledStore  # a build that only uses the directory does not pay for it
+
         store = LeveledStore(store, levels, writes=not readonly, largest=size_limit or DEFAULT_SIZE)
     return Cache(store, mode, size_limit=size_limit)
 

@@ -1,6 +1,8 @@
 """Levels of the cache from the command line: who names them, who is trusted to, and what a user sees."""
 
+import io
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +88,21 @@ def test_a_file_that_is_not_trusted_names_no_level(dlc: Dlc, server: FaultyServe
     assert f"cache.levels={server.url}#rw  (dlc.toml:2)" in told.out
     assert dlc(*why).code == ExitCode.OK
     assert server.asked
+
+
+@pytest.mark.parametrize("answer", ["y\n", "n\n"])
+def test_a_terminal_is_asked(answer: str, dlc: Dlc, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Typed(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    Path("dlc.toml").write_text(f'[cache]\nlevels = ["{server.url}"]\n')
+    monkeypatch.setattr(sys, "stdin", Typed(answer))
+    monkeypatch.setattr("dlc.cli.trusting.is_interactive", lambda: True)
+    asked = dlc("cache", "why", "small.onnx")
+    assert asked.err.count("Trust ") == 1
+    assert asked.code == (ExitCode.OK if answer == "y\n" else ExitCode.USAGE)
+    assert bool(server.asked) == (answer == "y\n")
 
 
 def test_doctor_asks_every_level(dlc: Dlc, server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
