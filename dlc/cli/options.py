@@ -59,7 +59,7 @@ class CacheOptions:
     levels: str | None = flag(
         None,
         "--cache-levels",
-        metavar="URL[#rw][,URL]",
+        metavar="URLS",
         help="Caches behind the directory that machines share, nearest first: https://cache.example/dlc#rw,s3://ci. "
         "Builds upload to those that end in #rw. disk stands for the directory, and alone for no others. By default "
         "cache.levels of the configuration.",
