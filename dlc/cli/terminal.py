@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from dlc.base.diagnostics import Diagnostic, ExitCode, render
@@ -41,8 +41,7 @@ class Terminal:
     def tell(self, *diagnostics: Diagnostic) -> None:
         """Show diagnostics on stderr (in the document with --json)."""
         for d in diagnostics:
-            # A cache that is opened twice may meet the same trouble twice, and note another reason.
-            if any(replace(d, notes=(), help="") == replace(said, notes=(), help="") for said in self.said):
+            if d in self.said:
                 continue
             self.said.append(d)
             if not self.json:

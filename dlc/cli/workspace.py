@@ -297,7 +297,9 @@ def opened_cache(
         yield cache
     finally:
         cache.close()
-        terminal.tell(*cache.warnings)
+        # A command that opens it twice meets the same trouble twice, perhaps for another reason.
+        said = {(d.code, d.message) for d in terminal.said}
+        terminal.tell(*(w for w in cache.warnings if (w.code, w.message) not in said))
 
 
 def configuration(flags: CacheOptions) -> Config:
