@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from dlc.base.cache_levels import NO_LEVELS, Levels
 from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.cache.counts import Counts, merge_counts
@@ -153,7 +154,7 @@ class Cache:
                 self.store.put(digest, payload, replace=self.mode == "refresh")
             self._count(Counts(bytes_written=content_size(payload)))
         # Last: whoever finds the record finds its objects.
-        self.store.put(key.digest, text, "record")
+        self.store.put(key.digest, text, "record", replace=self.mode == "refresh")
         return record
 
     def _admitted(self, key: Key, record: int, payloads: Mapping[str, Payload]) -> bool:
@@ -204,12 +205,12 @@ class Cache:
     def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):
             return settled_digest(path, algorithm)
-        return file_digest(self.store, path, algorithm, writes=self.mode == "rw")
+        return file_digest(self.store.here, path, algorithm, writes=self.mode == "rw")
 
     def remember_file(self, path: Path, digest: str) -> None:
         """Note the SHA-256 of a file on disk for `file_sha256`. OSError if it is not there."""
         if self.mode in ("rw", "refresh"):
-            remember_file(self.store, path, digest, "sha256")
+            remember_file(self.store.here, path, digest, "sha256")
 
     def why(self, key: Key) -> str:
         """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""
@@ -236,14 +237,17 @@ class Cache:
         """Remove everything, statistics and things set aside included."""
         done = clear(self.store)
         with self._lock:
-            self._counts, self._saved = Counts(errors=-self.store.errors), Counts()
+            self._counts, self._saved = Counts() - self._of_store(), Counts()
         return done
 
     def close(self) -> None:
-        """Keep this process's counts, evict down to the size limit if anything was written, release the store."""
+        """Wait for uploads, keep this process's counts, evict down to the size limit if anything was written, and
+        release the store."""
         if self.mode in ("rw", "refresh"):
+            self.store.settle()
             self._save_counts()
-            if self._size_limit is not None and self._counts.bytes_written:
+            received = sum(level.bytes_read for level in self.store.levels)
+            if self._size_limit is not None and (self._counts.bytes_written or received):
                 # Down to 90 %, so that not every build has to evict.
                 if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
                     cost = attrgetter("cost")  # what a result shares would not be free without the entry either
@@ -266,9 +270,13 @@ class Cache:
             self._counts += more
 
     def _session(self) -> Counts:
-        """Counts since the cache was opened; the store counts errors by itself."""
+        """Counts since the cache was opened."""
         with self._lock:
-            return self._counts + Counts(errors=self.store.errors)
+            return self._counts + self._of_store()
+
+    def _of_store(self) -> Counts:
+        """What the store counts by itself."""
+        return Counts(errors=self.store.errors, levels=self.store.levels)
 
     def _unsaved(self) -> Counts:
         session = self._session()
@@ -286,15 +294,25 @@ class Cache:
             self.store.compact_stats(merge_counts)
 
 
-def open_cache(directory: Path | None, mode: CacheMode, *, size_limit: int | None = DEFAULT_SIZE) -> Cache:
-    """The cache in `directory` (None: the user's cache directory), ready for `mode`.
+def open_cache(
+    directory: Path | None, mode: CacheMode, *, size_limit: int | None = DEFAULT_SIZE, levels: Levels = NO_LEVELS
+) -> Cache:
+    """The cache in `directory` (None: the user's cache directory) with `levels` behind it, ready for `mode`.
 
     Never raises for an unfit directory: `Cache.warnings` then says why the build goes on without.
     """
     if mode == "off":
         return Cache(MemoryStore(), mode)
     readonly = mode in ("ro", "require")
-    return Cache(LocalStore(cache_directory(directory), readonly=readonly), mode, size_limit=size_limit)
+    place = cache_directory(directory)
+    # A machine that only reads what others made may never have had a directory.
+    absent = readonly and bool(levels.levels) and not place.exists()
+    store: Store = MemoryStore() if absent else LocalStore(place, readonly=readonly)
+    if levels.levels:
+        from dlc.cache.levels import LeveledStore  # a build that only uses the directory does not pay for it
+
+        store = LeveledStore(store, levels, writes=not readonly, largest=size_limit or DEFAULT_SIZE)
+    return Cache(store, mode, size_limit=size_limit)
 
 
 def _miss(message: str, reason: str) -> DlcError:

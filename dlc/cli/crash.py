@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlc.base.cache_levels import without_credentials
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, escape
 from dlc.cli.options import FLAGS
 from dlc.driver.session import StepFailed
@@ -56,6 +57,7 @@ def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[s
     trace = "".join(traceback.format_exception(cause))
     shown = [escape(line) for line in trace.splitlines()]
     again = failed is not None and bool(failed.input_text)
+    arguments = [without_credentials(word) for word in arguments]
     report = CrashReport.of(arguments, cause, "" if again else _model(arguments))
     if failed and again:
         head = [

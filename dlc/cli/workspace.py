@@ -1,6 +1,7 @@
 """What commands work with: configuration, registry, cache and session, put together from flags and environment.
 
-Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR) is read here.
+Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR,
+DLC_CACHE_LEVELS) is read here, or in `dlc.cli.credentials`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.api.artifact import Artifact
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
+from dlc.base.cache_levels import NO_LEVELS
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.cli.options import FROM_CACHE, BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
@@ -278,14 +280,26 @@ class Workspace:
 
 
 @contextmanager
-def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = False) -> Generator[Cache]:
-    """The cache, closed in the end; what is wrong with it is reported, and work goes on without."""
-    cache = open_configured(config, may_be_absent=may_be_absent)
+def opened_cache(
+    terminal: Terminal, config: Config, *, may_be_absent: bool = False, shared: bool = True
+) -> Generator[Cache]:
+    """The cache, closed in the end; what is wrong with it is reported, and work goes on without.
+
+    `shared`: with the levels behind the directory. DlcError where the file that names them is not trusted.
+    """
+    try:
+        cache = open_configured(config, may_be_absent=may_be_absent, shared=shared)
+    except DlcError as problem:
+        if not said_trusted(terminal, config, problem):
+            raise
+        cache = open_configured(config.as_trusted, may_be_absent=may_be_absent, shared=shared)
     try:
         yield cache
     finally:
         cache.close()
-        terminal.tell(*cache.warnings)
+        # A command that opens it twice meets the same trouble twice, perhaps for another reason.
+        said = {(d.code, d.message) for d in terminal.said}
+        terminal.tell(*(w for w in cache.warnings if (w.code, w.message) not in said))
 
 
 def configuration(flags: CacheOptions) -> Config:
@@ -294,8 +308,10 @@ def configuration(flags: CacheOptions) -> Config:
     layers = (
         ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
         ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),
+        ("cache.levels", os.environ.get("DLC_CACHE_LEVELS"), "DLC_CACHE_LEVELS"),
         ("cache.mode", flags.mode, "--cache"),
         ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
+        ("cache.levels", flags.levels, "--cache-levels"),
     )
     for key, text, origin in layers:
         if text:
@@ -303,13 +319,21 @@ def configuration(flags: CacheOptions) -> Config:
     return config
 
 
-def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
-    """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built."""
+def open_configured(config: Config, *, may_be_absent: bool = False, shared: bool = False) -> Cache:
+    """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built.
+
+    `shared`: with the levels behind the directory.
+    """
     from dlc.cache import Cache, MemoryStore, cache_directory, open_cache
 
-    if may_be_absent and not cache_directory(config.cache_dir).exists():
+    levels = NO_LEVELS
+    if shared and config.cache_mode != "off" and (levels := config.cache_levels).levels:
+        from dlc.cli.credentials import with_credentials
+
+        levels = with_credentials(levels)
+    if may_be_absent and not levels.levels and not cache_directory(config.cache_dir).exists():
         return Cache(MemoryStore(), config.cache_mode)
-    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
+    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size, levels=levels)
 
 
 def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:

@@ -59,11 +59,13 @@ def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: f
 
 
 def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
-    """(option, where it stands) of all that targets and pipelines run."""
+    """(option, where it stands) of all that targets and pipelines run, and of what decides it."""
     from dlc.plugins.discovery import load_registry
     from dlc.plugins.registry import Kind
     from dlc.spec import Spec
 
+    if levels := config.as_trusted.cache_levels.levels:
+        yield f"cache.levels={','.join(level.shown for level in levels)}", config["cache.levels"].origin
     registry = load_registry(config.disabled)
     terminal.tell(*registry.problems)
     groups: tuple[tuple[Kind, str, str], ...] = (
