@@ -81,7 +81,9 @@ TuneOptions = Annotated[BuildOptions, Fields(but=("special", "tune"))]
 CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
 ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
 """Of commands that only look into the cache."""
-Trust = Annotated[CacheOptions, Fields(only=("trust_config",))]
+ReadModel = Annotated[CacheOptions, Fields(only=("directory", "ops"))]
+"""Of commands that read a model, or look into the cache."""
+Trust = Annotated[CacheOptions, Fields(only=("trust_config", "ops"))]
 """Of commands that cache nothing."""
 
 

@@ -16,6 +16,7 @@ from dlc.spec import Bytes, Spec
 from dlc.spec.convert import Problem, read, write
 
 Pipeline = tuple[Spec, ...]
+Paths = tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class KeyDoc:
 
     key: str
     kind: Any
-    """An option type of `dlc.spec`, Path, or Pipeline."""
+    """An option type of `dlc.spec`, Path, Paths, or Pipeline."""
     default: object
     """None for keys with a NAME, and for what is found at run time."""
     doc: str
@@ -38,6 +39,7 @@ KEYS: Final = (
     KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "maximum size of the cache, for builds and `dlc cache trim`"),
     KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, no cache, fail on a miss, or rebuild and write"),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
+    KeyDoc("plugins.ops", Paths, (), "op packs: files `*.ops.yaml`, or directories of such, relative to the file"),
 )
 
 
@@ -85,6 +87,11 @@ class Config:
     def disabled(self) -> tuple[str, ...]:
         """Names of plugins that are not loaded."""
         return self["plugins.disable"].value
+
+    @property
+    def op_packs(self) -> Paths:
+        """Files and directories of op packs that no plugin brings."""
+        return self["plugins.ops"].value
 
     def named(self, prefix: str, suffix: str = "") -> Mapping[str, Setting]:
         """Settings `prefix.NAME` or `prefix.NAME.suffix`, by NAME."""
@@ -153,6 +160,8 @@ def _from_text(doc: KeyDoc, text: str, source: str) -> object:
         return Spec.parse(text, source)
     if doc.kind is Path:
         return Path(text)
+    if doc.kind is Paths:
+        return tuple(map(Path, text.split(",")))
     return read(doc.kind, tuple(text.split(",")) if "," in text else text)
 
 
@@ -163,5 +172,7 @@ def _to_text(key: str, value: object) -> str:
         return Spec.print_pipeline(cast("Pipeline", value))
     if doc.kind is Path:
         return escape(str(value))
+    if doc.kind is Paths:
+        return ",".join(escape(str(path)) for path in cast("Paths", value))
     shown = write(doc.kind, value)
     return ",".join(str(item) for item in shown) if isinstance(shown, tuple) else str(shown)

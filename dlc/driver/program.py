@@ -143,7 +143,7 @@ def session_of(registry: Registry, cache: Cache, model: Path, jobs: int = 0) -> 
     from dlc.driver.state_text import op_classes
 
     context = Context(lambda: op_classes(registry), model)
-    return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting)
+    return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting, op_packs=registry.op_packs)
 
 
 def with_settings(spec: Spec, settings: Sequence[str]) -> Spec:
