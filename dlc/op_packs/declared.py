@@ -113,6 +113,7 @@ class Declared:
 class PackOp(Op, abstract=True):
     """Base of the ops of packs."""
 
+    of_pack: ClassVar[bool] = True
     declared: ClassVar[Declared]
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.graph.closed import check_closed
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.ops.shape import Reshape
+from dlc.passes.expand import Expand
 from dlc.passes.unroll import Unroll
 from dlc.spec import option
 from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
@@ -186,7 +187,7 @@ class S2Select(Pass[Graph, Graph]):
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
-        state = state.rewrite(turned)
+        state = without_packs(state).rewrite(turned)
         apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
         single = self.residual == "single"
@@ -206,6 +207,13 @@ class S2Select(Pass[Graph, Graph]):
         if left.ops:
             check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
         return made
+
+
+def without_packs(graph: Graph) -> Graph:
+    """The graph with what ops of packs are composed of: the device may have instructions for the parts."""
+    while names := sorted({op.text_name for op in graph.ops if op.of_pack and op.expansion is not None}):
+        graph = Expand(only=tuple(names)).run(graph, Report())
+    return graph
 
 
 @dataclass(frozen=True)
