@@ -165,18 +165,19 @@ def network() -> ModelProto:
 
 
 def by_torch() -> Array:
-    w = {k: torch.from_numpy(v) for k, v in WEIGHTS.items()}
-    x = F.conv2d(torch.from_numpy(IMAGE), w["w"], padding=1)
+    at: Any = torch
+    w: dict[str, Any] = {k: at.tensor(v) for k, v in WEIGHTS.items()}
+    x = F.conv2d(at.tensor(IMAGE), w["w"], padding=1)
     x = F.batch_norm(x, w["mean"], w["var"], w["scale"], w["bias"], False, 0.0, 1e-5)
-    x = F.channel_shuffle((x + torch.sqrt(x * x + 2.0)) / 2, 4)
-    ramp = torch.tensor([1.0, 2.0, 1.0])
-    blur = (torch.outer(ramp, ramp) / 16).expand(8, 1, 3, 3)
+    x = F.channel_shuffle((x + at.sqrt(x * x + 2.0)) / 2, 4)
+    ramp = at.tensor([1.0, 2.0, 1.0])
+    blur = (at.outer(ramp, ramp) / 16).expand(8, 1, 3, 3)
     x = F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), blur, stride=2, groups=8)
-    x = x / torch.sqrt((x * x).mean(1, keepdim=True) + 1e-8)
+    x = x / at.sqrt((x * x).mean(1, keepdim=True) + 1e-8)
     x = x.permute(0, 2, 3, 1)
-    g = torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
+    g = at.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
     x = x + w["bias"] + w["grn"] * x * (g / (g.mean(-1, keepdim=True) + 1e-6))
-    return ((x * w["gamma"]).mean((1, 2)) @ w["fc"]).numpy()
+    return at.matmul((x * w["gamma"]).mean((1, 2)), w["fc"]).numpy()
 
 
 @pytest.mark.parametrize(("target", "relative"), [(QUICK, 1e-5), ("s2train", ROUGH)])

@@ -48,14 +48,11 @@ def test_fields_and_documentation_are_those_of_the_record(demo: Pack) -> None:
 def test_a_record_is_for_every_rank_and_element_type_that_it_allows(
     demo: Pack, dims: tuple[int, ...], dtype: DType
 ) -> None:
-    op = op_of(demo, "demo_scale")(inp(*dims, dtype=dtype), inp(3, name="s", dtype=dtype), factor=3.0)
+    op: Op = op_of(demo, "demo_scale")(inp(*dims, dtype=dtype), inp(3, name="s", dtype=dtype), factor=3.0)
     assert op.type == Type(dtype, dims)
-    values: dict[str, Any] = {
-        "x": np.arange(op.type.size).reshape(dims).astype(op.dtype.numpy),
-        "s": np.ones(3, op.dtype.numpy),
-    }
+    x: Any = np.arange(op.type.size).reshape(dims).astype(dtype.numpy)
     graph = make_graph([i for i in op.operands if isinstance(i, Input)], {"y": op})
-    np.testing.assert_allclose(evaluate(graph, values)["y"], values["x"] * 3 + 1)
+    np.testing.assert_allclose(evaluate(graph, {"x": x, "s": np.ones(3, dtype.numpy)})["y"], x * 3 + 1)
     assert not verify(graph)
     assert parse_graph(print_graph(graph), {k.text_name: k for k in (*demo.classes, Input)}) == graph
 
