@@ -11,6 +11,7 @@ from dlc.cli.table import COMMANDS
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
+from tests.op_packs.packs import SOUND
 from tests.training.linear import Linear, blobs, save
 
 MAPS = {"counts", "memory", "ops", "offers"}
@@ -24,6 +25,7 @@ LINES = {
     "build_stopped": ["build", "small.onnx", "--stop-after", "parse"],
     "build_pipeline": ["build", "small.onnx", "--print-pipeline"],
     "build_failed": ["build", "absent.onnx"],
+    "ops_check": ["ops", "check", "demo.ops.yaml", "--target", "none"],
     "run": ["run", "out", "--time", "--calls", "2"],
     "bench": ["bench", "small.onnx", "--rounds", "2", "--against", "torch", "--html", "bench.html"],
     "tune": ["tune", "small.onnx", "--budget", "1", "--candidates", "1", "-o", "tuned.toml"],
@@ -83,6 +85,8 @@ def test_form_of_the_document(
     Path("graph.dlc").write_text('graph(%0 "x": f32[2]) {\n  %1 = neg(%0)\n  return %1 "y"\n}\n')
     if name in ("run", "verify", "show_program"):
         Path("out").symlink_to(program / "out")
+    if name == "ops_check":
+        Path("demo.ops.yaml").write_text(SOUND)
     if name == "train":
         Path("out").mkdir()
         save("train.npz", **blobs(30))
