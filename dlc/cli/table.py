@@ -28,7 +28,9 @@ COMMANDS = (
     Command("opt", "Run a pipeline on a graph in dlc's own text.", "opt:opt", "Understand"),
     Command("show", "Show a model, a program, or anything the cache holds.", "show:show", "Understand"),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
-    Command("ops", "Check op packs: values, gradients, programs.", "ops:app", "Maintain", ("check",)),
+    Command(
+        "ops", "Show an op; check op packs: values, gradients, programs.", "ops:app", "Understand", ("show", "check")
+    ),
     Command(
         "cache",
         "Inspect and clean the cache.",

@@ -62,6 +62,13 @@ class Attribute:
         return value
 
     @property
+    def bounds(self) -> str:
+        """What its values have to be, in words behind its type; "" for anything."""
+        low, high, choices = self.record.low, self.record.high, self.record.choices
+        words = [*([f"at least {low}"] if low is not None else []), *([f"at most {high}"] if high is not None else [])]
+        return "".join(f", {word}" for word in (*words, *([f"one of {' '.join(choices)}"] if choices else [])))
+
+    @property
     def is_number(self) -> bool:
         """Whether kernel text may use it."""
         return self.record.type in ("int", "float", "bool")
@@ -83,6 +90,17 @@ def _of_kind(kind: str, value: Any) -> Any:
             shown = {"int": "a whole number", "ints": "a list of whole numbers", "floats": "a list of numbers"}
             other = {"float": "a number", "bool": "true or false", "text": "a text"}
             raise ValueError(f"{value!r:.60} is not {(shown | other)[kind]}")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A record as it is written, for people."""
+
+    operands: Mapping[str, str] = field(default_factory=dict[str, str])
+    mathematics: str = ""
+    gradient: str | Mapping[str, str] = "derived"
+    onnx: tuple[str, ...] = ()
+    """Domain, name and first version of each operator that is read as the op."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,7 @@ class Declared:
     composition: Node | None = None
     gradient: Mapping[str, Node] | None = None
     ops: Mapping[str, type[Op]] = field(default_factory=dict[str, type[Op]], repr=False)
+    texts: Texts = field(default_factory=Texts, repr=False)
 
 
 class PackOp(Op, abstract=True):

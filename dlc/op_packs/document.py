@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
+import yaml
+
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error, quote
 
 MAX_BYTES: Final = 1 << 20
@@ -126,8 +128,7 @@ class _Reader:
         self._events: Iterator[Any] = iter(())
 
     def document(self) -> Document:
-        yaml = _library()
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events = yaml.parse(self.found.text, loader)
         try:
             values = self._whole()
@@ -202,16 +203,3 @@ class _Reader:
     def _error(self, message: str, line: int, column: int, help: str = "") -> DlcError:
         at = Location(self.found.name, line=line, column=column)
         return DlcError(self.found.diagnostic(message, at, help), exit_code=ExitCode.PLUGIN)
-
-
-def _library() -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise error(
-            "missing-library",
-            "op packs need PyYAML and pydantic, which are not installed",
-            help='pip install "dlc[packs]"',
-            exit_code=ExitCode.TOOL,
-        ) from None
-    return yaml

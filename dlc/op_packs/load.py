@@ -19,13 +19,13 @@ from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import SIZE, Expr, loads
 from dlc.op_packs.compose import Signature
-from dlc.op_packs.declared import Declared, PackOp, op_class
+from dlc.op_packs.declared import Declared, PackOp, Texts, op_class
 from dlc.op_packs.dims import REST, OperandType
 from dlc.op_packs.document import Document, Path_, read_document
 from dlc.op_packs.examples import BadExample, Example, read_example
 from dlc.op_packs.instance import Definition
 from dlc.op_packs.record import Read, RecordReader, signature_of
-from dlc.op_packs.schema import PackRecord, validated
+from dlc.op_packs.schema import OpRecord, PackRecord, validated
 from dlc.op_packs.statements import Statement
 from dlc.ops.every import every_op
 
@@ -190,6 +190,7 @@ class _Loader:
             composition=read.composition,
             gradient=read.gradient,
             ops=self.ops,
+            texts=_texts(read.record),
         )
         if len(read.statements) == 1:
             declared = replace(declared, definition=_definition(read, read.statements[0], read.operands))
@@ -210,7 +211,10 @@ class _Loader:
             definition = _definition(read, s, operands)
             attributes = {n: a for n, a in read.attributes.items() if n in definition.attributes}
             doc = f"{s.target} of {read.name}: {read.record.doc}"
-            kind = op_class(Declared(name, doc, operands, attributes, s.target, definition.require, definition))
+            texts = Texts(dict.fromkeys(operands, f"as in {read.name}"), read.record.define or "")
+            kind = op_class(
+                Declared(name, doc, operands, attributes, s.target, definition.require, definition, texts=texts)
+            )
             if name in self.ops:
                 self._fail(f"the op {name} exists, and is {s.target} of {read.name}", read.path, "rename one of them")
             self.ops[name] = kind
@@ -249,6 +253,11 @@ class _Loader:
         except Exception as problem:  # noqa: BLE001
             self._fail(f"{what}: {type(problem).__name__}: {problem}", path, "check the attributes that it hands on")
         return None
+
+
+def _texts(record: OpRecord) -> Texts:
+    onnx = tuple(f"{o.domain}.{o.name} version {o.since} and later" for o in record.onnx)
+    return Texts(record.operands, record.define or record.compose or "", record.gradient, onnx)
 
 
 def _definition(read: Read, s: Statement, operands: Mapping[str, OperandType]) -> Definition:

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dlc.op_packs.libraries import check_libraries
 from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Entry, Kind
 
@@ -22,6 +23,7 @@ def named_packs(paths: Iterable[Path]) -> Iterator[tuple[Plugin, Path]]:
     """The packs at paths, each as a plugin of its own. Raises DlcError (PLUGIN): there is none, or it is not sound."""
     if not (paths := tuple(paths)):
         return
+    check_libraries()
     from dlc.op_packs.load import pack_files
 
     for path in paths:
@@ -43,6 +45,7 @@ def content_digest(paths: Iterable[Path]) -> str:
 
 def plugin_packs(plugin: Plugin, offered: Iterable[object]) -> Iterator[Path]:
     """The files behind what a hook returns. Raises TypeError: it is no path into the plugin's package."""
+    check_libraries()
     from dlc.op_packs.load import pack_files
 
     spec = find_spec(plugin.package)

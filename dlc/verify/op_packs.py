@@ -151,7 +151,7 @@ def _gradients(case: _Case) -> Iterator[Check]:
     feeds[seed] = values
     found = gradients([op], [seed], wrt)
     subject = Subject(_total(Mul(op, seed)), dict(zip(wrt, found, strict=True)), {i: i.name for i in wrt}, feeds)
-    for checked in Differences.at(subject).check(4, 0):
+    for checked in Differences.at(subject).check(2, 0):
         worst = checked.worst
         detail = "no difference settles" if worst is None else f"largest error {checked.error(worst):.2g}"
         # Where a function has a corner in every direction, differences decide nothing, and so nothing against it.

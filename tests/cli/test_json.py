@@ -25,6 +25,7 @@ LINES = {
     "build_stopped": ["build", "small.onnx", "--stop-after", "parse"],
     "build_pipeline": ["build", "small.onnx", "--print-pipeline"],
     "build_failed": ["build", "absent.onnx"],
+    "ops_show": ["ops", "show", "softmax"],
     "ops_check": ["ops", "check", "demo.ops.yaml", "--target", "none"],
     "run": ["run", "out", "--time", "--calls", "2"],
     "bench": ["bench", "small.onnx", "--rounds", "2", "--against", "torch", "--html", "bench.html"],

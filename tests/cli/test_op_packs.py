@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from onnx import helper
 
 from tests.cli.conftest import Dlc
+from tests.conftest import Golden
 from tests.frontend_onnx.building import QUICK, model_of
 from tests.op_packs.packs import SOUND
 
@@ -49,6 +51,14 @@ def test_ops_are_listed_with_the_others(dlc: Dlc) -> None:
     assert "ops demo_scale, demo_pool, demo_gate" in dlc("plugins").out
 
 
+def test_the_page_of_an_op_is_made_of_its_record(dlc: Dlc, golden: Golden) -> None:
+    write()
+    pages = [dlc("ops", "show", f"demo_{name}", "--ops", "packs") for name in ("scale", "pool", "gate")]
+    golden("op_pages.txt", "\n\n".join(page.transcript() for page in pages))
+    assert "average" in dlc("ops", "show", "average_pool").out
+    assert "did you mean demo_scale?" in dlc("ops", "show", "demo_scales", "--ops", "packs").err
+
+
 def test_what_differs_is_told(dlc: Dlc) -> None:
     write(SOUND.replace("y: [[3.0, 7.0]]", "y: [[3.0, 8.0]]").replace('x: "dy * sigmoid(b)"', 'x: "dy * b"'))
     ran = dlc("ops", "check", "packs", "--target", "none")
@@ -64,3 +74,12 @@ def test_a_pack_that_is_not_sound_ends_the_command(dlc: Dlc) -> None:
         ran = dlc(*line)
         assert ran.code == 6
         assert "packs/demo.ops.yaml:8:31" in ran.err
+
+
+def test_a_missing_library_is_named(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    write()
+    monkeypatch.setattr("dlc.op_packs.libraries.find_spec", lambda name: None if name == "yaml" else True)  # pyright: ignore[reportUnknownLambdaType]
+    for line in (["ops", "check", "packs"], ["build", "model.onnx", "--ops", "packs"]):
+        ran = dlc(*line)
+        assert ran.code == 5
+        assert 'pip install "dlc[packs]"' in ran.err

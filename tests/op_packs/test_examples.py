@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from onnx import ModelProto, helper
 
-from dlc import Op, Report, Source, Spec
+import dlc
+from dlc import DlcError, Op, Report, Source, Spec
+from dlc.api.program import Port, Signature
 from dlc.cache import open_cache
 from dlc.driver.program import Compiler
 from dlc.graph import Graph, Input, evaluate, make_graph, print_graph
@@ -34,10 +36,31 @@ def compiler() -> Compiler:
 
 
 def test_every_op_passes_its_checks() -> None:
-    found = [*check_packs([PACKS / "vision.ops.yaml"], [QUICK, "s2train"]), *check_packs([PACKS], [])]
+    found = [
+        *check_packs([PACKS / "vision.ops.yaml"], [QUICK, "s2train"]),
+        *check_packs([PACKS / "contrib.ops.yaml"], []),
+    ]
     assert failed(found) == []
     assert len({c.op for c in found}) == sum(len(load_pack(file).ops) for file in PACKS.iterdir()) >= 20
     assert {c.what.partition(" ")[0] for c in found} == {"example", "text", "gradient", "declared", QUICK, "s2train"}
+
+
+class Wrong:
+    """A program whose results are too large by one."""
+
+    def __init__(self, compiler: Compiler, source: Source) -> None:
+        self.graph = compiler.registry.frontend(Spec("dlc")).parse(source, Report())
+        self.signature = Signature(tuple(Port(i.name, i.type) for i in self.graph.inputs), ())
+
+    def __call__(self, **feeds: Array) -> dict[str, Array]:
+        return {name: array + 1 for name, array in evaluate(self.graph, feeds).items()}
+
+
+def test_a_program_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiler, "program", lambda compiler, source, target: Wrong(compiler, source))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    found = [c for c in check_packs([PACKS / "vision.ops.yaml"], ["c"]) if not c.ok]
+    assert {c.what for c in found} >= {"c", "c dx", "c dgamma"}
+    assert {c.what.partition(" ")[0] for c in found} == {"c"}
 
 
 def test_every_operator_is_in_a_test_below() -> None:
@@ -178,6 +201,13 @@ def by_torch() -> Array:
     g = at.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
     x = x + w["bias"] + w["grn"] * x * (g / (g.mean(-1, keepdim=True) + 1e-6))
     return at.matmul((x * w["gamma"]).mean((1, 2)), w["fc"]).numpy()
+
+
+def test_python_builds_it_too() -> None:
+    with pytest.raises(DlcError, match=r"org\.example\.vision"):
+        dlc.build(network().SerializeToString(), QUICK, cache="off")
+    program: Any = dlc.build(network().SerializeToString(), "s2train", ops=[PACKS], cache="off")
+    assert program(x=IMAGE)["y"].shape == (1, 4)
 
 
 @pytest.mark.parametrize(("target", "relative"), [(QUICK, 1e-5), ("s2train", ROUGH)])
