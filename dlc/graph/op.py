@@ -172,6 +172,10 @@ class Op:
         """The op as a composition of other ops, or None when it is defined by `define`."""
         return None
 
+    def as_ops(self) -> Op | None:
+        """The op as a composition, for targets that take ops one by one; None when there is none."""
+        return self.expansion
+
     def defines(self) -> Mapping[Symbol, Op]:
         """Symbols of its results' dimensions that depend on data, with the operands, i64 scalars, that hold the sizes.
 

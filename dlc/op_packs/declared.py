@@ -50,16 +50,16 @@ class Attribute:
 
     def checked(self, value: Any) -> Any:
         """The value in the form that ops have it. Raises ValueError with what is wrong with it."""
-        value = _of_kind(self.record.type, value)
-        if self.record.choices is not None and value not in self.record.choices:
-            raise ValueError(f"{quote(value)} is none of {', '.join(self.record.choices)}")
-        for v in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
+        found: Any = _of_kind(self.record.type, value)
+        if self.record.choices is not None and found not in self.record.choices:
+            raise ValueError(f"{quote(found)} is none of {', '.join(self.record.choices)}")
+        for v in cast("tuple[Any, ...]", found) if isinstance(found, tuple) else (found,):
             low, high = self.record.low, self.record.high
             if low is not None and v < low:
                 raise ValueError(f"{v} is less than {low}")
             if high is not None and v > high:
                 raise ValueError(f"{v} is more than {high}")
-        return value
+        return found
 
     @property
     def bounds(self) -> str:
@@ -108,9 +108,9 @@ class Declared:
     """What a record says of an op, read.
 
     Attributes:
-        definition: Its only statement.
+        definition: Its only statement. Kernels are made of statements where there are any.
         parts: Of several statements: what each writes, and the op that computes it.
-        composition: Its meaning by other ops.
+        composition: Its meaning by other ops; beside statements, for targets that have instructions for ops.
         gradient: Cotangents of the operands that may be floats; None: they are derived.
         ops: All ops that compositions may call.
     """
@@ -157,9 +157,17 @@ class PackOp(Op, abstract=True):
                 attributes = {name: getattr(self, name) for name in kind.attr_names}
                 values[target] = kind(**{name: values[name] for name in kind.operand_names}, **attributes)
             return values[self.declared.result]
-        if self.declared.composition is None:
+        if self.declared.composition is None or self.declared.definition is not None:
             return None
-        return composed(self.declared.composition, self._values(), self.declared.ops, self._dtype())
+        return self._composed(self.declared.composition)
+
+    def as_ops(self) -> Op | None:
+        if self.declared.composition is None or (self.declared.definition is None and not self.declared.parts):
+            return self.expansion
+        return self._composed(self.declared.composition)
+
+    def _composed(self, node: Node) -> Op:
+        return composed(node, self._values(), self.declared.ops, self._dtype())
 
     def vjp(self, *seeds: Op | None) -> Sequence[Op | None] | None:
         if self.declared.gradient is None:

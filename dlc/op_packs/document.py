@@ -129,7 +129,8 @@ class _Reader:
 
     def document(self) -> Document:
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        self._events = yaml.parse(self.found.text, loader)
+        library: Any = yaml
+        self._events = library.parse(self.found.text, loader)
         try:
             values = self._whole()
         except yaml.YAMLError as problem:

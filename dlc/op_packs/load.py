@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
-from dlc.graph import Input, Op
+from dlc.graph import Input, Op, toposort
 from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.define import ShapeError
 from dlc.kernel.expr import SIZE, Expr, loads
@@ -236,13 +236,26 @@ class _Loader:
             result = read.record.result
             message = f"{result} of the example has the shape {list(found.result.shape)}, the op gives {op.type.text}"
             self._fail(message, (*path, result), "shapes follow from the mathematics")
-        elif op.expansion is None:
-            for wrong in kernel_problems(op.kernel):
-                self._fail(f"{read.name} on the example: {wrong.message}", (*read.path, "define"), "add a condition")
+        whole = () if op.expansion is None else (op.expansion,)
+        for part in (op, *toposort(whole)):
+            if part.of_pack and part.expansion is None:
+                for wrong in kernel_problems(part.kernel):
+                    message = f"{part.text_name} on the example: {wrong.message}"
+                    self._fail(message, (*read.path, "define" if read.statements else "compose"), "add a condition")
+        if read.statements and read.composition is not None:
+            self._alternative(op, read)
         if read.gradient is not None and op.dtype.is_float:
             seed = Input(f"d{read.record.result}", op.type)
             self._attempt(lambda: op.vjp(seed), f"{read.name} on the example", (*read.path, "gradient"))
         return found
+
+    def _alternative(self, op: Op, read: Read) -> None:
+        """That the composition beside a definition has its type."""
+        path = (*read.path, "compose")
+        other = self._attempt(op.as_ops, f"the composition of {read.name} on the example", path)
+        if other is not None and other.type != op.type:
+            message = f"the composition gives {other.type.text}, the definition {op.type.text}"
+            self._fail(message, path, "both say the same")
 
     def _attempt(self, make: Callable[[], Any], what: str, path: Path_) -> Any:
         try:

@@ -66,23 +66,11 @@ class RecordReader:
         statements: tuple[Statement, ...] = ()
         composition: Node | None = None
         called: set[str] = set()
-        if (record.define is None) == (record.compose is None):
-            which = "neither define nor compose" if record.define is None else "both define and compose"
-            key = () if record.define is None else ("compose",)
-            self.fail(f"{self.name} has {which}", key, "an op has one of the two", key=True)
-        elif record.define is not None:
-            shapes = {name: kind.dims for name, kind in operands.items()}
-            statements = (
-                self._inside(
-                    ("define",), lambda text: read_statements(text, "", shapes, numbers, record.result), record.define
-                )
-                or ()
-            )
-            for s in statements:
-                self.used |= {n.removeprefix(SIZE) for n in s.reads()}
-            self._targets(statements)
-            self._loads(operands)
-        elif record.compose is not None:
+        if record.define is None and record.compose is None:
+            self.fail(f"{self.name} has neither define nor compose", (), "an op has one of the two, or both", key=True)
+        if record.define is not None:
+            statements = self._statements(record.define, operands, numbers)
+        if record.compose is not None:
             composition, called = self._composition(("compose",), record.compose, everything)
         if not self.problems:
             self._unused(operands, attributes)
@@ -95,6 +83,18 @@ class RecordReader:
             record, self.name, self.path, operands, attributes, require, statements, composition, gradient,
             frozenset(called),
         )  # fmt: skip
+
+    def _statements(
+        self, define: str, operands: Mapping[str, OperandType], numbers: tuple[str, ...]
+    ) -> tuple[Statement, ...]:
+        shapes = {name: kind.dims for name, kind in operands.items()}
+        result = self.record.result
+        found = self._inside(("define",), lambda text: read_statements(text, "", shapes, numbers, result), define) or ()
+        for s in found:
+            self.used |= {n.removeprefix(SIZE) for n in s.reads()}
+        self._targets(found)
+        self._loads(operands)
+        return found
 
     def fail(self, message: str, path: Path_, help: str = "", *, key: bool = False) -> None:
         """Note an error at a place of the record."""

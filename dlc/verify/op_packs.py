@@ -4,6 +4,7 @@
     text        a graph of the op prints, and parses back
     gradient    derivatives against differences, in double precision
     declared    a gradient that the pack gives against the one that is derived
+    composition what targets that take ops have instead, against the definition
     TARGET      values and gradients of a program against the reference
 
 For an author's own tests: `assert not failed(check_packs([Path("vision.ops.yaml")]))`.
@@ -51,7 +52,7 @@ class Check:
     example: int
     """Its number, from 0."""
     what: str
-    """"example", "text", "gradient x", "declared x", or a target."""
+    """"example", "text", "composition", "gradient x", "declared x", or a target."""
     ok: bool
     detail: str = ""
     """The largest error, or what went wrong."""
@@ -129,6 +130,9 @@ def _checks(case: _Case) -> Iterator[Check]:
     yield case.check("example", compare("y", got, want, EXAMPLE))
     again = parse_graph(print_graph(graph), {"input": Input, op.text_name: type(op)})
     yield Check(case.name, case.number, "text", again == graph, "" if again == graph else "it parses as another graph")
+    if case.of.read.statements and (other := op.as_ops()) is not None and op.as_ops() != op.expansion:
+        instead = evaluate(make_graph(graph.inputs, {"y": other}), case.example.operands)["y"]
+        yield case.check("composition", compare("y", instead, got, EXAMPLE))
     if case.floats(op):
         try:
             yield from _gradients(case)

@@ -78,7 +78,7 @@ def test_a_pack_that_is_not_sound_ends_the_command(dlc: Dlc) -> None:
 
 def test_a_missing_library_is_named(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
     write()
-    monkeypatch.setattr("dlc.op_packs.libraries.find_spec", lambda name: None if name == "yaml" else True)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("dlc.op_packs.libraries.find_spec", lambda name: None if name == "yaml" else True)  # pyright: ignore
     for line in (["ops", "check", "packs"], ["build", "model.onnx", "--ops", "packs"]):
         ran = dlc(*line)
         assert ran.code == 5

@@ -90,7 +90,9 @@ MALFORMED: Mapping[str, str] = {
     "a default out of bounds": changed("default: 2.0, low: 0", "default: -2.0, low: 0"),
     # ---- mathematics
     "neither define nor compose": changed('    compose: "x * sigmoid(b)"\n', ""),
-    "both define and compose": changed("    compose:", '    define: "y[...] = x[...] * b[...]"\n    compose:'),
+    "define and compose of different types": changed(
+        'compose: "x * sigmoid(b)"', 'define: "y[...] = x[...] * b[...]"\n    compose: "cast(x * sigmoid(b), to=i32)"'
+    ),
     "syntax": changed("* factor + shift[c]", "* factor + + shift[c]"),
     "unknown name": changed("* factor + shift[c]", "* facter + shift[c]"),
     "wrong number of subscripts": changed("x[n, i*size + k]", "x[i*size + k]"),

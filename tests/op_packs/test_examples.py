@@ -35,6 +35,9 @@ def compiler() -> Compiler:
     return Compiler(load_registry(packs=[PACKS]), open_cache(None, "off"))
 
 
+WAYS = {"example", "text", "composition", "gradient", "declared", QUICK, "s2train"}
+
+
 def test_every_op_passes_its_checks() -> None:
     found = [
         *check_packs([PACKS / "vision.ops.yaml"], [QUICK, "s2train"]),
@@ -42,7 +45,7 @@ def test_every_op_passes_its_checks() -> None:
     ]
     assert failed(found) == []
     assert len({c.op for c in found}) == sum(len(load_pack(file).ops) for file in PACKS.iterdir()) >= 20
-    assert {c.what.partition(" ")[0] for c in found} == {"example", "text", "gradient", "declared", QUICK, "s2train"}
+    assert {c.what.partition(" ")[0] for c in found} == WAYS
 
 
 class Wrong:
@@ -65,7 +68,7 @@ def test_a_program_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_operator_is_in_a_test_below() -> None:
     names = {onnx.name for file in PACKS.iterdir() for op in load_pack(file).ops for onnx in op.read.record.onnx}
-    assert names == {*NODES, *(n.op_type for n in network().graph.node if n.domain), "SigmoidFocalLoss"}
+    assert names == {*NODES, *(n.op_type for n in network().graph.node if n.domain), "SigmoidFocalLoss", "ResidualRelu"}
 
 
 def random(*shape: int) -> Array:
@@ -201,6 +204,20 @@ def by_torch() -> Array:
     g = at.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
     x = x + w["bias"] + w["grn"] * x * (g / (g.mean(-1, keepdim=True) + 1e-6))
     return at.matmul((x * w["gamma"]).mean((1, 2)), w["fc"]).numpy()
+
+
+def test_a_composition_beside_statements_is_what_an_accelerator_has_instructions_for(compiler: Compiler) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("ResidualRelu", ["a", "r"], ["y"], domain="org.example.vision"),
+    ]
+    residual = random(1, 8, 8, 8)
+    model = model_of(nodes, {"x": IMAGE, "r": residual}, ["y"], {"w": WEIGHTS["w"]}, domains=["org.example.vision"])
+    source = Source(data=model.SerializeToString(), label="block.onnx")
+    program: Any = compiler.program(source, "s2train", ["s2-select.fallback=none"])
+    at: Any = torch
+    want = F.relu(F.conv2d(at.tensor(IMAGE), at.tensor(WEIGHTS["w"]), padding=1) + at.tensor(residual)).numpy()
+    np.testing.assert_allclose(program(x=IMAGE, r=residual)["y"], want, atol=ROUGH * float(want.max()))
 
 
 def test_python_builds_it_too() -> None:

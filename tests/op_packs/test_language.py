@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from dlc.base.types import Type, dtype_of_numpy
 from dlc.graph import Input, evaluate, make_graph
 from dlc.graph.verify import verify
 from dlc.passes.lower import lower_op
-from tests.op_packs.packs import pack
+from dlc.verify.op_packs import check_packs
+from tests.op_packs.packs import changed, pack
 
 Array = Any
 X = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)
@@ -180,3 +182,12 @@ def test_operands_that_may_be_absent_are_handed_on() -> None:
     )
     assert value(kind, {"x": X, "w": X.T}).tolist() == (X @ X.T).tolist()
     assert value(kind, {"x": X, "w": X.T, "b": np.ones(3, np.float32)}).tolist() == (X @ X.T + 1).tolist()
+
+
+def test_a_composition_beside_statements_has_to_be_equal(tmp_path: Path) -> None:
+    text = changed(
+        'compose: "x * sigmoid(b)"', 'define: "y[...] = x[...] / (1 + exp(-b[...]))"\n    compose: "x * sigmoid(b)"'
+    )
+    for compose, wrong in (("x * sigmoid(b)", set[str]()), ("x * sigmoid(b) + 0.1", {"composition"})):
+        (tmp_path / "demo.ops.yaml").write_text(text.replace('compose: "x * sigmoid(b)"', f'compose: "{compose}"'))
+        assert {c.what for c in check_packs([tmp_path], []) if not c.ok} == wrong

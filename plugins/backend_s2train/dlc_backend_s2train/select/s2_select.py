@@ -22,7 +22,6 @@ from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.graph.closed import check_closed
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.ops.shape import Reshape
-from dlc.passes.expand import Expand
 from dlc.passes.unroll import Unroll
 from dlc.spec import option
 from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
@@ -211,9 +210,11 @@ class S2Select(Pass[Graph, Graph]):
 
 def without_packs(graph: Graph) -> Graph:
     """The graph with what ops of packs are composed of: the device may have instructions for the parts."""
-    while names := sorted({op.text_name for op in graph.ops if op.of_pack and op.expansion is not None}):
-        graph = Expand(only=tuple(names)).run(graph, Report())
-    return graph
+    while True:
+        opened = graph.rewrite(lambda op: op.as_ops() if op.of_pack else None)
+        if opened.digest == graph.digest:
+            return graph
+        graph = opened
 
 
 @dataclass(frozen=True)
