@@ -53,7 +53,8 @@ class Attribute:
         found: Any = _of_kind(self.record.type, value)
         if self.record.choices is not None and found not in self.record.choices:
             raise ValueError(f"{quote(found)} is none of {', '.join(self.record.choices)}")
-        for v in cast("tuple[Any, ...]", found) if isinstance(found, tuple) else (found,):
+        values: tuple[Any, ...] = found if self.record.type in ("ints", "floats") else (found,)
+        for v in values:
             low, high = self.record.low, self.record.high
             if low is not None and v < low:
                 raise ValueError(f"{v} is less than {low}")
