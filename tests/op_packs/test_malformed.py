@@ -74,7 +74,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_random_edits_of_a_sound_pack_give_a_pack_or_messages(seed: int) -> None:
     draw = random.Random(seed)
@@ -97,7 +97,7 @@ def test_random_edits_of_a_sound_pack_give_a_pack_or_messages(seed: int) -> None
         assert str(problem)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass"))))
 def test_any_bytes_give_a_pack_or_messages(content: bytes) -> None:
     with pytest.raises(DlcError):
