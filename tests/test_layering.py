@@ -34,6 +34,7 @@ FLOORS = (
     "training.loop",
     "passes.rules",
     "passes",
+    "op_packs",
     "plugins",
     "runtime",
     "driver",

@@ -85,7 +85,11 @@ DebugOptions = Annotated[BuildOptions, Fields(but=("special", "train"))]
 CacheDirectory = Annotated[CacheOptions, Fields(only=("directory",))]
 ReadCache = Annotated[CacheOptions, Fields(but=("mode",))]
 """Of commands that only look into the cache."""
-Trust = Annotated[CacheOptions, Fields(only=("trust_config",))]
+ReadModel = Annotated[CacheOptions, Fields(only=("directory", "ops"))]
+"""Of commands that read a model, or look into the cache."""
+OpPacks = Annotated[CacheOptions, Fields(only=("ops",))]
+"""Of commands that are about ops alone."""
+Trust = Annotated[CacheOptions, Fields(only=("trust_config", "ops"))]
 """Of commands that cache nothing."""
 
 

@@ -17,6 +17,11 @@ OWN_PANEL: Final = "Options"
 """Of flags that belong to one command."""
 
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "ops show": (("dlc ops show softmax", "what it computes, its operands and attributes"),),
+    "ops check": (
+        ("dlc ops check layers.ops.yaml", "examples, gradients, and a program in C"),
+        ("dlc ops check packs --target c --target s2train --all", "every check, of all packs of a directory"),
+    ),
     "build": (
         ("dlc build model.onnx -o out", "sources, header, weights and a shared library"),
         ("dlc build model.onnx --dim batch=1 -t 'c{cpu=generic lib=none}'", "portable C99 sources only"),

@@ -43,7 +43,7 @@ def listing(kind: str, config: Config) -> Listing:
     Raises DlcError (USAGE) for anything else.
     """
     if kind in KINDS:
-        registry = load_registry(config.disabled, kinds=KINDS[kind])
+        registry = load_registry(config.disabled, KINDS[kind], config.op_packs)
         match kind:
             case "pipelines":
                 text, items = _pipelines(registry, config)
@@ -54,7 +54,7 @@ def listing(kind: str, config: Config) -> Listing:
             case _:
                 text, items = _configurables(registry.tables[KINDS[kind][0]])
         return Listing(text, items, registry.problems)
-    registry = load_registry(config.disabled, kinds=("frontends", "onnx_rules"))
+    registry = load_registry(config.disabled, ("frontends", "onnx_rules"), config.op_packs)
     if kind not in registry.frontends:
         raise error(
             "unknown-listing",

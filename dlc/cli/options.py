@@ -71,6 +71,14 @@ class CacheOptions:
         help="Trust this directory's configuration to run programs, for this command; dlc trust does so permanently.",
         panel=CACHE,
     )
+    ops: tuple[str, ...] = flag(
+        (),
+        "--ops",
+        metavar="FILE|DIR",
+        help="Load the op packs of a file *.ops.yaml or of a directory, in addition to those of plugins; may repeat. "
+        "By default plugins.ops of the configuration.",
+        panel=WHAT,
+    )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dlc.cli.options import FROM_CACHE
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.plugins.discovery import load_registry
+from dlc.plugins.op_packs import content_digest
 
 if TYPE_CHECKING:
     from dlc.cache import Cache, Key
@@ -32,6 +33,8 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: BuildOptio
     model = Path(chosen.model)
     settings = {key: text for key, text, _ in config.show() if not key.startswith("cache.")}
     asked: dict[str, object] = {**chosen.asked, "config": settings}
+    if config.op_packs:
+        asked["op packs"] = content_digest(config.op_packs)
     return request_key(model, cache.source_digest(model), asked, registry.plugins)
 
 

@@ -36,6 +36,9 @@ COMMANDS = (
     ),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(
+        "ops", "Show an op; check op packs: values, gradients, programs.", "ops:app", "Understand", ("show", "check")
+    ),
+    Command(
         "cache",
         "Inspect and clean the cache.",
         "cache:app",

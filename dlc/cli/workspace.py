@@ -22,7 +22,7 @@ from dlc.cli.options import FROM_CACHE, BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
 from dlc.cli.terminal import Terminal
 from dlc.cli.trusting import said_trusted
-from dlc.config.config import Config
+from dlc.config.config import Config, Setting
 from dlc.config.file import load_config
 from dlc.config.trust import is_trusted
 from dlc.driver.pipeline import ResolvedPipeline, gradient_spec, resolve, resolve_steps
@@ -68,7 +68,7 @@ class Workspace:
     def open(cls, terminal: Terminal, flags: CacheOptions | None = None) -> Workspace:
         """From dlc.toml, the environment and flags, in rising order; plugins that do not work are reported."""
         config = configuration(flags or CacheOptions())
-        registry = load_registry(config.disabled)
+        registry = load_registry(config.disabled, packs=config.op_packs)
         terminal.tell(*registry.problems)
         return cls(terminal, config, registry)
 
@@ -316,6 +316,8 @@ def configuration(flags: CacheOptions) -> Config:
     for key, text, origin in layers:
         if text:
             config = config.with_flag(key, text, origin)
+    if flags.ops:
+        config = config.with_settings({"plugins.ops": Setting(tuple(map(Path, flags.ops)), "--ops")})
     return config
 
 

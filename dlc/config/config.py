@@ -25,6 +25,7 @@ from dlc.spec.configurable import UNTRUSTED
 from dlc.spec.convert import Problem, read, write
 
 Pipeline = tuple[Spec, ...]
+Paths = tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class KeyDoc:
 
     key: str
     kind: Any
-    """An option type of `dlc.spec`, Path, or Pipeline."""
+    """An option type of `dlc.spec`, Path, Paths, or Pipeline."""
     default: object
     """None for keys with a NAME, and for what is found at run time."""
     doc: str
@@ -60,6 +61,7 @@ KEYS: Final = (
     ),
     KeyDoc("cache.upload-time", float, DEFAULT_UPLOAD_TIME, "seconds that a build waits at its end for its uploads"),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
+    KeyDoc("plugins.ops", Paths, (), "op packs: files `*.ops.yaml`, or directories of such, relative to the file"),
 )
 
 
@@ -139,6 +141,11 @@ class Config:
         """Names of plugins that are not loaded."""
         return self["plugins.disable"].value
 
+    @property
+    def op_packs(self) -> Paths:
+        """Files and directories of op packs that no plugin brings."""
+        return self["plugins.ops"].value
+
     def named(self, prefix: str, suffix: str = "") -> Mapping[str, Setting]:
         """Settings `prefix.NAME` or `prefix.NAME.suffix`, by NAME."""
         tail = f".{suffix}" if suffix else ""
@@ -210,6 +217,8 @@ def _from_text(doc: KeyDoc, text: str, source: str) -> object:
         return Spec.parse(text, source)
     if doc.kind is Path:
         return Path(text)
+    if doc.kind is Paths:
+        return tuple(map(Path, text.split(",")))
     return read(doc.kind, tuple(text.split(",")) if "," in text else text)
 
 
@@ -220,5 +229,7 @@ def _to_text(key: str, value: object) -> str:
         return Spec.print_pipeline(cast("Pipeline", value))
     if doc.kind is Path:
         return escape(str(value))
+    if doc.kind is Paths:
+        return ",".join(escape(str(path)) for path in cast("Paths", value))
     shown = write(doc.kind, value)
     return ",".join(str(item) for item in shown) if isinstance(shown, tuple) else str(shown)

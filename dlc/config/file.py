@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
-from dlc.config.config import KEYS, Config, KeyDoc, Pipeline, Setting, default_config, doc_of, is_known_prefix, matches
+from dlc.config.config import (
+    KEYS,
+    Config,
+    KeyDoc,
+    Paths,
+    Pipeline,
+    Setting,
+    default_config,
+    doc_of,
+    is_known_prefix,
+    matches,
+)
 from dlc.config.toml_lines import line_of
 from dlc.spec import Spec
 from dlc.spec.convert import Problem, read
@@ -105,6 +116,8 @@ class _Reader:
                 raise Problem(f"a path is needed, not {_kind(value)}")
             return self.file.parent / value
         text = _text_of(value)
+        if doc.kind is Paths:
+            return tuple(self.file.parent / path for path in ((text,) if isinstance(text, str) else text))
         if doc.kind is Spec and isinstance(text, str):
             return Spec.parse(text, self.place(path), self.foreign)
         return read(doc.kind, text)

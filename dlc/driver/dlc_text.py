@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -12,8 +13,11 @@ from dlc.base.report import Report
 from dlc.spec import option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dlc.api.frontend import OnnxRules
     from dlc.base.types import Type
-    from dlc.graph import Graph, Tensor
+    from dlc.graph import Graph, Op, Tensor
 
 _SNIFFED = 4096
 """Bytes that `sniff` looks at."""
@@ -35,9 +39,15 @@ class Dlc(Frontend):
         first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
         return first.startswith(("graph(", "kernel "))
 
+    def with_onnx_rules(self, rules: Sequence[OnnxRules], ops: Callable[[], Mapping[str, type[Op]]]) -> Dlc:
+        """The frontend with the ops that its text may name."""
+        new = copy(self)
+        object.__setattr__(new, "ops", ops)
+        return new
+
     def parse(self, source: Source, report: Report) -> Graph:
         """The graph that the text holds; raises DlcError with line and column."""
-        from dlc.driver.state_text import fresh_stand_in, op_classes, parse_state
+        from dlc.driver.state_text import fresh_stand_in, op_classes, parse_state, structure_ops
         from dlc.graph.graph import Graph
         from dlc.plugins.discovery import load_registry
         from dlc.training.loop.checkpoint import SUFFIX, is_checkpoint
@@ -64,7 +74,9 @@ class Dlc(Frontend):
             report.count("random constants")
             return fresh_stand_in(type, digest)
 
-        state = parse_state(text, op_classes(load_registry(kinds=("ops",))), constant, source.name)
+        found = getattr(self, "ops", None)
+        classes = structure_ops() | found() if found else op_classes(load_registry(kinds=("ops",)))
+        state = parse_state(text, classes, constant, source.name)
         if report.counts.get("random constants"):
             report.note("constants whose values are not in the text are random")
         if not isinstance(state, Graph):

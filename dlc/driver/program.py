@@ -44,13 +44,20 @@ class Compiler:
     """Tools that run at once; 0: as many as there are processors."""
 
     @classmethod
-    def open(cls, cache_dir: str | Path | None = None, cache: CacheMode = "rw", *, jobs: int = 0) -> Compiler:
-        """All installed plugins, no configuration file, and the cache in a directory, by default the user's."""
+    def open(
+        cls,
+        cache_dir: str | Path | None = None,
+        cache: CacheMode = "rw",
+        *,
+        jobs: int = 0,
+        ops: Sequence[str | Path] = (),
+    ) -> Compiler:
+        """All installed plugins and the op packs in `ops`, no configuration file, and the cache in a directory."""
         from dlc.cache import open_cache
         from dlc.plugins.discovery import load_registry
 
         directory = None if cache_dir is None else Path(cache_dir)
-        return cls(load_registry(), open_cache(directory, cache), jobs=jobs)
+        return cls(load_registry(packs=map(Path, ops)), open_cache(directory, cache), jobs=jobs)
 
     def artifact(
         self,
@@ -143,7 +150,7 @@ def session_of(registry: Registry, cache: Cache, model: Path, jobs: int = 0) -> 
     from dlc.driver.state_text import op_classes
 
     context = Context(lambda: op_classes(registry), model)
-    return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting)
+    return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting, op_packs=registry.op_packs)
 
 
 def with_settings(spec: Spec, settings: Sequence[str]) -> Spec:
@@ -164,6 +171,7 @@ def build(
     shapes: Mapping[str, Sequence[int]] = _NONE,
     specialise: Mapping[str, Sequence[int]] = _NONE,
     settings: Sequence[str] = (),
+    ops: Sequence[str | Path] = (),
     cache_dir: str | Path | None = None,
     cache: CacheMode = "rw",
 ) -> Program:
@@ -177,6 +185,7 @@ def build(
         shapes: Shapes of inputs, as for `--input`: {"x": (1, 3, 224, 224)}.
         specialise: Sizes with fast paths, as for `--specialise`: {"batch": (1, 8)}.
         settings: Options of the frontend and of passes, as for `--set`: "fuse.max-arguments=16".
+        ops: Op packs beside those of plugins, as for `--ops`: files or directories.
         cache_dir: Directory of the cache, by default the user's.
         cache: How the cache is used, as for `--cache`.
 
@@ -186,7 +195,7 @@ def build(
     source = (
         Source(data=model) if isinstance(model, bytes) else model if isinstance(model, Source) else Source(Path(model))
     )
-    compiler = Compiler.open(cache_dir, cache)
+    compiler = Compiler.open(cache_dir, cache, ops=ops)
     try:
         place = None if output is None else Path(output)
         return compiler.program(source, target, settings, place, dims=dims, shapes=shapes, specialise=specialise)

@@ -98,12 +98,15 @@ class Session:
     """Sub-steps that run at once."""
     acting: tuple[str, ...] = ()
     """Packages of plugins whose ops and rules may occur in any step: their code is part of every key."""
+    op_packs: str = ""
+    """Digest of the op packs that no plugin brings: part of every key."""
 
     def key(self, spec: str, package: str, given: str, extra: tuple[tuple[str, str], ...] = ()) -> Key:
         """The key of a step on an input `kind digest`."""
         from dlc.cache import Key
 
-        return Key((("step", spec), *code_lines(package, *self.acting), *extra, ("input", given)))
+        packs = (("op-packs", self.op_packs),) if self.op_packs else ()
+        return Key((("step", spec), *code_lines(package, *self.acting), *packs, *extra, ("input", given)))
 
     def step(self, stage: Stage[S, T], given: Handle[S], function: str = "") -> StepRecord[T]:
         """The stage's result on an input, from the cache if its key is known there.

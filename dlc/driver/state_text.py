@@ -71,8 +71,13 @@ def parse_state(text: str, ops: Mapping[str, type[Op]], tensors: Lookup, source:
 
 def op_classes(registry: Registry) -> Mapping[str, type[Op]]:
     """Every op by text name: those that graphs themselves need, and those of the core and its plugins."""
+    return structure_ops() | {name: entry.load() for name, entry in registry.ops.items()}
+
+
+def structure_ops() -> dict[str, type[Op]]:
+    """The ops that graphs themselves need, by text name."""
     structure: tuple[type[Op], ...] = (Input, Constant, Splat, Call, Item, Cotangent, If, Loop, Scan)
-    return {op.text_name: op for op in structure} | {name: entry.load() for name, entry in registry.ops.items()}
+    return {op.text_name: op for op in structure}
 
 
 def stand_in(type: Type, digest: str) -> Tensor:

@@ -81,6 +81,8 @@ class Op:
     runs: ClassVar[bool] = False
     """Whether plans run it as a step: a kernel's call, or an instruction of a target. What does not run is an input, a
     constant or a result of such an op."""
+    of_pack: ClassVar[bool] = False
+    """Whether an op pack declares it. Programs that hold graphs name no such op: they run where the pack is not."""
     text_name: ClassVar[str]
     operand_names: ClassVar[tuple[str, ...]]
     attr_names: ClassVar[tuple[str, ...]]
@@ -169,6 +171,10 @@ class Op:
     def expand(self) -> Op | None:
         """The op as a composition of other ops, or None when it is defined by `define`."""
         return None
+
+    def as_ops(self) -> Op | None:
+        """The op as a composition, for targets that take ops one by one; None when there is none."""
+        return self.expansion
 
     def defines(self) -> Mapping[Symbol, Op]:
         """Symbols of its results' dimensions that depend on data, with the operands, i64 scalars, that hold the sizes.

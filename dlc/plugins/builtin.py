@@ -6,7 +6,6 @@ Nothing is listed twice: a pass is found by its file's name (`plan_memory.py` ho
 
 import re
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,13 +54,6 @@ def dlc_schedules() -> Iterable[Lazy]:
 @hookimpl
 def dlc_ops() -> "Iterable[type[Op]]":
     """Every op that a module of `dlc.ops` declares."""
-    from dlc.graph import Op
+    from dlc.ops.every import every_op
 
-    for path in sorted((_CORE / "ops").rglob("*.py")):
-        parts = path.relative_to(_CORE).with_suffix("").parts
-        module = import_module(".".join(("dlc", *parts)).removesuffix(".__init__"))
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module.__name__:
-                op: type[Op] = value
-                if not op.is_abstract:
-                    yield op
+    return every_op().values()

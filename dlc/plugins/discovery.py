@@ -7,6 +7,7 @@ others: it is quarantined, named, and everything else works. Names must be uniqu
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ from dlc.base.lazy import Lazy
 from dlc.plugins import hookspecs
 from dlc.plugins.entry_points import EntryPoint, entry_points
 from dlc.plugins.guard import attempt
+from dlc.plugins.op_packs import PACKS_MODULE, content_digest, named_packs, pack_entries, plugin_packs
 from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Entry, Kind, Observer, Registry, reason_of
 
@@ -27,6 +29,8 @@ KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines"
 RESERVED = frozenset({"input", "constant", "splat", "call", "item", "cotangent", "if", "scan", "loop"})
 """Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
+_OF_PACKS: frozenset[Kind] = frozenset({"ops", "onnx_rules"})
+"""What op packs offer."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,20 @@ def list_plugins(disable: Iterable[str] = ()) -> tuple[Plugin, ...]:
     return tuple(found.values())
 
 
-def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS) -> Registry:
+def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, packs: Iterable[Path] = ()) -> Registry:
     """Import every plugin that is not disabled and collect the tables named by `kinds`.
 
     A plugin that cannot be imported, has an unknown hook or fails in one is left out and stands in `problems`.
-    Raises DlcError (PLUGIN) when two plugins offer the same name.
+
+    Args:
+        disable: Names of plugins that are not loaded.
+        kinds: What is collected.
+        packs: Op packs beside those of plugins: files, or directories of such.
+
+    Raises:
+        DlcError: (PLUGIN) two plugins offer the same name, or there is something wrong in one of `packs`.
     """
-    kinds = tuple(kinds)
+    kinds, packs = tuple(kinds), tuple(packs)
     plugins: list[Plugin] = []
     loaded: list[_Loaded] = []
     for plugin in (_core(), *list_plugins(disable)):
@@ -73,7 +84,13 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS) ->
         else:
             plugins.append(outcome.plugin)
             loaded.append(outcome)
-    return _registry(tuple(plugins), loaded, kinds)
+    named: list[Entry] = []
+    if _OF_PACKS.intersection(kinds):
+        for plugin, file in named_packs(packs):
+            plugins.append(plugin)
+            named += pack_entries(plugin, file, kinds)
+    entries = [*(e for one in loaded for e in one.entries), *named]
+    return _registry(tuple(plugins), loaded, entries, kinds, content_digest(packs) if packs else "")
 
 
 def _core() -> Plugin:
@@ -94,7 +111,8 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
         if reason := _incompatible(module):
             return replace(plugin, state="incompatible", reason=reason)
         manager = _manager(module)
-        return _Loaded(plugin, manager, tuple(e for kind in kinds for e in _entries(plugin, kind, manager)))
+        entries = [e for kind in kinds for e in _entries(plugin, kind, manager)]
+        return _Loaded(plugin, manager, (*entries, *_pack_entries(plugin, kinds, manager)))
 
     if plugin.module == "dlc.plugins.builtin":
         return load()  # what it raises is our own bug, not a plugin's
@@ -155,6 +173,14 @@ def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[E
                 yield Entry(kind, _class_name(kind, item), plugin.name, plugin.module, target, plugin.is_own)
 
 
+def _pack_entries(plugin: Plugin, kinds: tuple[Kind, ...], manager: "PluginManager") -> Iterable[Entry]:
+    if _OF_PACKS.isdisjoint(kinds):
+        return
+    for hook in _implementations(manager, "dlc_op_packs"):
+        for file in plugin_packs(plugin, cast("Iterable[object]", hook())):
+            yield from pack_entries(plugin, file, kinds)
+
+
 def _class_name(kind: Kind, item: object) -> str:
     if not isinstance(item, type | Lazy):
         raise TypeError(f"{_HOOKS[kind]} must return classes or dlc.Lazy, not {item!r}")
@@ -172,10 +198,16 @@ def _implementations(manager: "PluginManager", hook: str) -> Iterable[Callable[.
     return [i.function for i in implementations]
 
 
-def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[Kind, ...]) -> Registry:
+def _registry(
+    plugins: tuple[Plugin, ...],
+    loaded: list[_Loaded],
+    entries: Iterable[Entry],
+    kinds: tuple[Kind, ...],
+    packs: str,
+) -> Registry:
     tables: dict[Kind, dict[str, Entry]] = {kind: {} for kind in kinds}
     by_name = {plugin.name: plugin for plugin in plugins}
-    for entry in (e for one in loaded for e in one.entries):
+    for entry in entries:
         other = tables[entry.kind].setdefault(entry.key, entry)
         if other is not entry:
             raise _clash(entry.kind, entry.name, by_name[other.plugin], by_name[entry.plugin])
@@ -185,6 +217,7 @@ def _registry(plugins: tuple[Plugin, ...], loaded: list[_Loaded], kinds: tuple[K
         problems=tuple(found for p in plugins if (found := p.problem())),
         observers=_observers(loaded, "dlc_step_done"),
         commands=_observers(loaded, "dlc_commands"),
+        op_packs=packs,
     )
 
 
@@ -196,7 +229,9 @@ def _clash(kind: str, name: str, first: Plugin, second: Plugin) -> DlcError:
     """What can go is the plugin of a third party; of two, the later one."""
     which = first if second.is_own else second
     them = which.title if first.is_own or second.is_own else "one of them"
-    if kind == "plugins":
+    if which.module == PACKS_MODULE:
+        help = "rename the op or its pack, or leave one of the files out"
+    elif kind == "plugins":
         help = f"remove {them}: pip uninstall {which.distribution}"
     else:
         help = f'disable {them} in dlc.toml: [plugins] disable = ["{which.name}"]'

@@ -6,6 +6,7 @@ class where importing the class takes time.
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pluggy import HookimplMarker, HookspecMarker
@@ -41,6 +42,15 @@ def dlc_backends() -> "Iterable[type[Backend] | Lazy]":
 @hookspec
 def dlc_ops() -> "Iterable[type[Op] | Lazy]":
     """Ops in addition to the core's. Their code, like that of rules, is part of every step's cache key."""
+    ...
+
+
+@hookspec
+def dlc_op_packs() -> Iterable[Path]:
+    """Op packs: files `*.ops.yaml` of the plugin's package, or directories of such, that declare ops as data.
+
+    Their ops are like those of `dlc_ops`, and operators of ONNX models that they name are imported.
+    """
     ...
 
 

@@ -128,6 +128,8 @@ class Registry:
     observers: tuple[Observer, ...] = field(default=(), repr=False)
     commands: tuple[Observer, ...] = field(default=(), repr=False)
     """Every plugin's `dlc_commands`."""
+    op_packs: str = ""
+    """Digest of the op packs that no plugin brings; their ops may occur in any step. "" where there are none."""
 
     @property
     def frontends(self) -> Mapping[str, Entry]:

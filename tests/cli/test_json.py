@@ -12,6 +12,7 @@ from dlc.debug.crash_report import CrashReport
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
+from tests.op_packs.packs import SOUND
 from tests.training.linear import Linear, blobs, save
 
 MAPS = {"counts", "memory", "ops", "offers"}
@@ -25,6 +26,8 @@ LINES = {
     "build_stopped": ["build", "small.onnx", "--stop-after", "parse"],
     "build_pipeline": ["build", "small.onnx", "--print-pipeline"],
     "build_failed": ["build", "absent.onnx"],
+    "ops_show": ["ops", "show", "softmax"],
+    "ops_check": ["ops", "check", "demo.ops.yaml", "--target", "none"],
     "run": ["run", "out", "--time", "--calls", "2"],
     "bench": ["bench", "small.onnx", "--rounds", "2", "--against", "torch", "--html", "bench.html"],
     "tune": ["tune", "small.onnx", "--budget", "1", "--candidates", "1", "-o", "tuned.toml"],
@@ -91,6 +94,8 @@ def test_form_of_the_document(
     if name == "debug_repro":
         report = CrashReport.of(["show", "graph.dlc"], KeyError(), "graph.dlc")
         Path("dlc-crash-1.txt").write_text(report.line)
+    if name == "ops_check":
+        Path("demo.ops.yaml").write_text(SOUND)
     if name == "train":
         Path("out").mkdir()
         save("train.npz", **blobs(30))

@@ -31,6 +31,7 @@ size = "2GiB"
 
 [plugins]
 disable = ["old"]
+ops = ["a.ops.yaml", "packs"]
 """
 
 
@@ -57,6 +58,7 @@ def test_every_value_remembers_its_origin(tmp_path: Path) -> None:
         "pipeline.quick": ("lower,order", "dlc.toml:8"),
         "pipeline.train": ("fold-constants{max-bytes=1MiB},simplify", "dlc.toml:3"),
         "plugins.disable": ("old", "dlc.toml:19"),
+        "plugins.ops": (f"{tmp_path / 'a.ops.yaml'},{tmp_path / 'packs'}", "dlc.toml:20"),
         "target.host.backend": ("c{cc=clang flags=-O3,-march=native}", "dlc.toml:11"),
         "target.host.pipeline": ("host", "dlc.toml:12"),
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config.config import KEYS, KeyDoc, Pipeline, default_config, matches
+from dlc.config.config import KEYS, KeyDoc, Paths, Pipeline, default_config, matches
 from dlc.config.file import load_config
 from dlc.spec.convert import describe
 
@@ -16,7 +16,7 @@ HEADER = "| key | value | default | meaning |\n|---|---|---|---|\n"
 def kind_of(doc: KeyDoc) -> str:
     if doc.kind is Pipeline:
         return "pipeline"
-    return "path" if doc.kind is Path else describe(doc.kind)
+    return {Path: "path", Paths: "list of paths"}.get(doc.kind) or describe(doc.kind)
 
 
 def table() -> str:

@@ -19,7 +19,8 @@ def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
     from dlc.plugins.discovery import load_registry
 
     terminal: Terminal = ctx.obj
-    registry = load_registry(load_config(Path.cwd()).disabled)
+    config = load_config(Path.cwd())
+    registry = load_registry(config.disabled, packs=config.op_packs)
     terminal.tell(*registry.problems)
     offers: dict[str, dict[str, list[str]]] = {plugin.name: {} for plugin in registry.plugins}
     for kind, table in registry.tables.items():

@@ -12,7 +12,7 @@ import typer
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.describe import describe_graph, port_rows, ports_data
-from dlc.cli.options import BuildOptions
+from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.programs import program_file
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.cli.workspace import Workspace
@@ -53,7 +53,7 @@ def show(
     ctx: typer.Context,
     what: What,
     options: flags.ShapeOptions,
-    cache: flags.CacheDirectory,
+    cache: flags.ReadModel,
     text: Text = False,
     origins: Origins = False,
     parts: Parts = "",
@@ -73,7 +73,7 @@ def show(
     given = {"--text": text, "--what": parts, **options.given}
     if path.is_file() and _is_checkpoint(path):
         return _checkpoint(path, given)
-    space = Workspace.open(terminal) if path.exists() else None
+    space = Workspace.open(terminal, CacheOptions(ops=cache.ops)) if path.exists() else None
     file = program_file(space, what) if space else None
     is_program = bool(file) or path.is_dir()
     for flag, value in given.items():

@@ -23,6 +23,7 @@ from dlc.graph.text import is_inline
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Reshape
+from dlc.passes.lower import lower_op
 from dlc_backend_s2train.codes import Element, Role, Stage
 from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.access import MOST_TENSORS
@@ -228,7 +229,8 @@ class _Writing:
 
     def add(self, op: Op) -> None:
         """One more op, whose operands are there."""
-        self.ops[op.digest] = op.with_operands([self._operand(x) for x in op.operands])
+        found = op.with_operands([self._operand(x) for x in op.operands])
+        self.ops[op.digest] = lower_op(found) if found.of_pack else found
 
     def _operand(self, x: Op) -> Op:
         if x.digest in self.ops:

@@ -186,7 +186,7 @@ class S2Select(Pass[Graph, Graph]):
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
-        state = state.rewrite(turned)
+        state = without_packs(state).rewrite(turned)
         apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
         single = self.residual == "single"
@@ -206,6 +206,15 @@ class S2Select(Pass[Graph, Graph]):
         if left.ops:
             check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
         return made
+
+
+def without_packs(graph: Graph) -> Graph:
+    """The graph with what ops of packs are composed of: the device may have instructions for the parts."""
+    while True:
+        opened = graph.rewrite(lambda op: op.as_ops() if op.of_pack else None)
+        if opened.digest == graph.digest:
+            return graph
+        graph = opened
 
 
 @dataclass(frozen=True)
