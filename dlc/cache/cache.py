@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -86,9 +86,6 @@ class Cache:
         if self.mode == "off":
             return None
         record = None if self.mode == "refresh" else self._record(key)
-        if record is not None:
-            # Held before it is asked for: who evicts meanwhile leaves it.
-            self._hold(key.digest, *(digest for _, digest in record.outputs))
         if record is not None and complete(self.store, record):
             self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
@@ -178,7 +175,6 @@ class Cache:
         last one's outputs are. They count as hits only then."""
         found = [] if self.mode in ("off", "refresh") else [self.peek(digest) for digest in digests]
         known = tuple(record for record in found if record is not None)
-        self._hold(*digests, *(digest for record in known for _, digest in record.outputs))
         if not known or len(known) < len(digests) or not complete(self.store, known[-1]):
             return None
         self._count(Counts(hits=len(known), ms_saved=sum(record.milliseconds for record in known)))
@@ -191,7 +187,11 @@ class Cache:
             record = None if payload is None else Record.from_bytes(payload)
         except Damaged:  # sealed well, so written by another version of dlc
             return None
-        return record if record is not None and record.key.digest == digest else None
+        if record is None or record.key.digest != digest:
+            return None
+        # Held before its outputs are asked for: who evicts meanwhile leaves them.
+        self._hold(digest, *(output for _, output in record.outputs))
+        return record
 
     def file_sha256(self, path: Path) -> str:
         """SHA-256 of a file on disk; one that has not changed since it was last asked for is not read. OSError."""
@@ -243,14 +243,20 @@ class Cache:
         """Keep this process's counts, evict down to the size limit if anything was written, release the store."""
         if self.mode in ("rw", "refresh"):
             self._save_counts()
-            if self._size_limit is not None and self._counts.bytes_written:
-                # Down to 90 %, so that not every build has to evict.
-                if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
-                    cost = attrgetter("cost")  # what a result shares would not be free without the entry either
-                    trim(self.store, self._size_limit * 9 // 10, self._holdings.entries.keys(), cost)
-                else:
-                    self.store.sweep()
+            if self._counts.bytes_written:
+                self.make_room(self._holdings.entries.keys())
         self.store.close()
+
+    def make_room(self, keep: Set[str]) -> None:
+        """Evict down to the size limit, but none of `keep`."""
+        if self._size_limit is None:
+            return
+        # Down to 90 %, so that not every build has to evict.
+        if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
+            cost = attrgetter("cost")  # what a result shares would not be free without the entry either
+            trim(self.store, self._size_limit * 9 // 10, keep, cost)
+        else:
+            self.store.sweep()
 
     def _record(self, key: Key) -> Record | None:
         record = self.peek(key.digest)

@@ -19,6 +19,8 @@ from dlc.cache.store import Store
 from dlc.files.hashing import Algorithm, settled_digest
 from dlc.files.linking import LINK_ABOVE
 
+STEP: Final = "file"
+"""Step of the records that hold these digests. They are facts about one machine's file system: they do not travel."""
 _SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
 _SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or even seconds
 _SECOND: Final = 1_000_000_000
@@ -63,7 +65,7 @@ def _known(store: Store, key: Key) -> str:
 def _key(path: Path, algorithm: Algorithm) -> Key:
     found = path.stat()
     facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return Key.of(step="file", algorithm=algorithm, path=os.path.realpath(path), stat=" ".join(map(str, facts)))
+    return Key.of(step=STEP, algorithm=algorithm, path=os.path.realpath(path), stat=" ".join(map(str, facts)))
 
 
 def _settled(path: Path) -> bool:

@@ -30,10 +30,10 @@ COMMANDS = (
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(
         "cache",
-        "Inspect and clean the cache.",
+        "Inspect and clean the cache, and carry it to other machines.",
         "cache:app",
         "Maintain",
-        ("stats", "why", "verify", "trim", "clear"),
+        ("export", "import", "stats", "why", "verify", "trim", "clear"),
     ),
     Command("trust", "Trust a directory's configuration to run programs.", "trust:trust", "Maintain"),
     Command("plugins", "List installed plugins and their state.", "plugins:plugins", "Maintain"),

@@ -1,4 +1,4 @@
-"""`dlc cache stats | why | verify | trim | clear`."""
+"""`dlc cache stats | why | verify | trim | clear`, and the commands of `cache_bundle`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from dlc.base.diagnostics import Diagnostic, ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
+from dlc.cli.commands import cache_bundle
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
@@ -29,9 +30,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
-    help="Inspect and clean the cache.",
+    help="Inspect and clean the cache, and carry it to other machines.",
     no_args_is_help=True,
 )
+app.command("export")(cache_bundle.export)
+app.command("import")(cache_bundle.import_)
 
 _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,52}\b")
 
