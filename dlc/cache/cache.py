@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -25,6 +25,7 @@ from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
 from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
+from dlc.cache.signing import CAUSES, EVERYTHING, Policy
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.files.hashing import Algorithm, OwnedFile, content_sha256, content_size, settled_digest
@@ -39,12 +40,16 @@ class Cache:
 
     Modes: `rw`; `ro` writes nothing; `off` neither reads nor writes; `require` turns a miss into DlcError (exit 7);
     `refresh` rebuilds and overwrites everything. `size_limit` is in bytes and kept by evicting at `close`, where the
-    entries that this cache looked up or saved stay; a result that would take these over the limit is refused.
+    entries that this cache looked up or saved stay; a result that would take these over the limit is refused. `policy`
+    says which records are used, and signs those that are saved.
     """
 
-    def __init__(self, store: Store, mode: CacheMode, *, size_limit: int | None = None) -> None:
+    def __init__(
+        self, store: Store, mode: CacheMode, *, size_limit: int | None = None, policy: Policy = EVERYTHING
+    ) -> None:
         self.store = store
         self.mode: CacheMode = mode
+        self.policy = policy
         self._size_limit = size_limit
         self._lock = threading.Lock()  # guards the four below
         self._holdings = Holdings(size_limit)
@@ -55,7 +60,7 @@ class Cache:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """Warnings about the store for the user, each once."""
-        return (*self.store.warnings, *self._holdings.warnings)
+        return (*self.store.warnings, *self._holdings.warnings, *_untrusted(self._counts))
 
     def __enter__(self) -> Cache:
         return self
@@ -85,11 +90,11 @@ class Cache:
         """
         if self.mode == "off":
             return None
-        record = None if self.mode == "refresh" else self._record(key)
+        record, refusal = (None, "") if self.mode == "refresh" else self._examined(key.digest)
         if record is not None and complete(self.store, record):
             self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
-        self._count(Counts(misses=1))
+        self._count(Counts(misses=1, **({refusal: 1} if refusal else {})))
         if self.mode == "require":
             raise _miss(f"step {key.value('step')} has no cached result", self.why(key))
         return None
@@ -139,7 +144,8 @@ class Cache:
         beyond the size limit. Returns the record.
         """
         named = {name: (content_sha256(payload), payload) for name, payload in outputs.items()}
-        record = Record(key.text, tuple((name, digest) for name, (digest, _) in named.items()), tuple(meta.items()))
+        outputs_by_name = tuple((name, digest) for name, (digest, _) in named.items())
+        record = self.policy.signed(Record(key.text, outputs_by_name, tuple(meta.items())))
         text = record.to_bytes()
         if self.mode not in ("rw", "refresh") or not self._admitted(key, len(text), dict(named.values())):
             return record
@@ -182,16 +188,22 @@ class Cache:
 
     def peek(self, digest: str) -> Record | None:
         """The record under the digest of a key, without counting and without asking for its outputs."""
+        return self._examined(digest)[0]
+
+    def _examined(self, digest: str) -> tuple[Record | None, str]:
+        """The record under the digest of a key; where there is one that is not used, why."""
         payload = None if self.mode in ("off", "refresh") else self.store.get(digest, "record")
         try:
             record = None if payload is None else Record.from_bytes(payload)
         except Damaged:  # sealed well, so written by another version of dlc
-            return None
+            return None, ""
         if record is None or record.key.digest != digest:
-            return None
+            return None, ""
+        if refusal := self.policy.refusal(record):
+            return None, refusal
         # Held before its outputs are asked for: who evicts meanwhile leaves them.
         self._hold(digest, *(output for _, output in record.outputs))
-        return record
+        return record, ""
 
     def file_sha256(self, path: Path) -> str:
         """SHA-256 of a file on disk; one that has not changed since it was last asked for is not read. OSError."""
@@ -204,16 +216,20 @@ class Cache:
     def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):
             return settled_digest(path, algorithm)
-        return file_digest(self.store, path, algorithm, writes=self.mode == "rw")
+        return file_digest(self.store, path, algorithm, writes=self.mode == "rw", policy=self.policy)
 
     def remember_file(self, path: Path, digest: str) -> None:
         """Note the SHA-256 of a file on disk for `file_sha256`. OSError if it is not there."""
         if self.mode in ("rw", "refresh"):
-            remember_file(self.store, path, digest, "sha256")
+            remember_file(self.store, path, digest, "sha256", policy=self.policy)
 
     def why(self, key: Key) -> str:
         """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""
-        return why(self.store, key)
+        return why(self.store, key, self.policy)
+
+    def has(self, record: Record) -> bool:
+        """Whether a lookup of a record's key would give it: it is trusted and its outputs are present."""
+        return not self.policy.refusal(record) and complete(self.store, record)
 
     @property
     def counts(self) -> Counts:
@@ -258,10 +274,6 @@ class Cache:
         else:
             self.store.sweep()
 
-    def _record(self, key: Key) -> Record | None:
-        record = self.peek(key.digest)
-        return record if record is not None and record.key_text == key.text else None
-
     def _lost(self, digest: str) -> None:
         """An output that a record promised is not to be had."""
         if self.mode == "require":
@@ -292,7 +304,13 @@ class Cache:
             self.store.compact_stats(merge_counts)
 
 
-def open_cache(directory: Path | None, mode: CacheMode, *, size_limit: int | None = DEFAULT_SIZE) -> Cache:
+def open_cache(
+    directory: Path | None,
+    mode: CacheMode,
+    *,
+    size_limit: int | None = DEFAULT_SIZE,
+    policy: Policy = EVERYTHING,
+) -> Cache:
     """The cache in `directory` (None: the user's cache directory), ready for `mode`.
 
     Never raises for an unfit directory: `Cache.warnings` then says why the build goes on without.
@@ -300,7 +318,17 @@ def open_cache(directory: Path | None, mode: CacheMode, *, size_limit: int | Non
     if mode == "off":
         return Cache(MemoryStore(), mode)
     readonly = mode in ("ro", "require")
-    return Cache(LocalStore(cache_directory(directory), readonly=readonly), mode, size_limit=size_limit)
+    store = LocalStore(cache_directory(directory), readonly=readonly)
+    return Cache(store, mode, size_limit=size_limit, policy=policy)
+
+
+def _untrusted(counts: Counts) -> Iterator[Diagnostic]:
+    """That results were there, but not used."""
+    if refused := counts.refused:
+        causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in refused.items())
+        text = f"{sum(refused.values())} results of the cache were not used: {causes}"
+        help = "`dlc cache why` names them; with DLC_CACHE_SIGNING_KEY, what is built here is signed"
+        yield Diagnostic("cache-untrusted", text, "warning", help=help)
 
 
 def _miss(message: str, reason: str) -> DlcError:

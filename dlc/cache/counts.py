@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import cast
 
+from dlc.cache.signing import CAUSES
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -18,6 +20,10 @@ class Counts:
     bytes_read: int = 0  # of payload
     bytes_written: int = 0  # of payload handed to the store; what was there already counts too
     ms_saved: float = 0.0  # milliseconds that the hits took when they were built
+    unsigned: int = 0  # misses although there was a record, by what it lacked (dlc.cache.signing.CAUSES)
+    unknown_key: int = 0
+    bad_signature: int = 0
+    outdated: int = 0
 
     @property
     def hit_rate(self) -> float:
@@ -47,8 +53,13 @@ class Counts:
             value = table.get(name)
             return value if isinstance(value, (int, float)) and 0 <= value < 1 << 62 else 0
 
-        whole = (int(number(name)) for name in ("hits", "misses", "errors", "bytes_read", "bytes_written"))
-        return cls(*whole, ms_saved=float(number("ms_saved")))
+        whole = {field.name: int(number(field.name)) for field in fields(cls) if field.name != "ms_saved"}
+        return cls(**whole, ms_saved=float(number("ms_saved")))
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Records that were not used, by cause; only causes that occurred."""
+        return {cause: count for cause in CAUSES if (count := getattr(self, cause))}
 
 
 def merge_counts(payloads: Sequence[bytes]) -> bytes:

@@ -15,6 +15,7 @@ from typing import Final
 from dlc.cache.envelope import Damaged
 from dlc.cache.key import Key
 from dlc.cache.record import Record
+from dlc.cache.signing import EVERYTHING, Policy
 from dlc.cache.store import Store
 from dlc.files.hashing import Algorithm, settled_digest
 from dlc.files.linking import LINK_ABOVE
@@ -26,19 +27,27 @@ _SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or eve
 _SECOND: Final = 1_000_000_000
 
 
-def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool) -> str:
+def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool, policy: Policy = EVERYTHING) -> str:
     """Digest of a file's content, from the memo if the file is the one it was made of. OSError as usual."""
     before = _key(path, algorithm)
-    known = _known(store, before)
+    known = _known(store, before, policy)
     if known:
         return known
     digest = settled_digest(path, algorithm)
     if writes:
-        remember_file(store, path, digest, algorithm, before)
+        remember_file(store, path, digest, algorithm, before, policy=policy)
     return digest
 
 
-def remember_file(store: Store, path: Path, digest: str, algorithm: Algorithm, expected: Key | None = None) -> None:
+def remember_file(
+    store: Store,
+    path: Path,
+    digest: str,
+    algorithm: Algorithm,
+    expected: Key | None = None,
+    *,
+    policy: Policy = EVERYTHING,
+) -> None:
     """Note the digest of a file, unless it was written so lately that its times could hide another change.
 
     `expected` is the key it had before it was read. OSError if it is not there.
@@ -47,11 +56,12 @@ def remember_file(store: Store, path: Path, digest: str, algorithm: Algorithm, e
         time.sleep(_SETTLED / _SECOND)  # less than reading it once more would take
     key = _key(path, algorithm)
     if _settled(path) and expected in (None, key):
-        store.put(key.digest, Record(key.text, (), (("digest", digest),)).to_bytes(), "record")
+        record = policy.signed(Record(key.text, (), (("digest", digest),)))
+        store.put(key.digest, record.to_bytes(), "record")
 
 
-def _known(store: Store, key: Key) -> str:
-    """The digest noted under a key, or ""."""
+def _known(store: Store, key: Key, policy: Policy) -> str:
+    """The digest noted under a key by somebody who is trusted, or ""."""
     payload = store.get(key.digest, "record")
     if payload is None:
         return ""
@@ -59,7 +69,8 @@ def _known(store: Store, key: Key) -> str:
         record = Record.from_bytes(payload)
     except Damaged:  # sealed well, so written by another version of dlc
         return ""
-    return dict(record.meta).get("digest", "") if record.key_text == key.text else ""
+    usable = record.key_text == key.text and not policy.refusal(record)
+    return dict(record.meta).get("digest", "") if usable else ""
 
 
 def _key(path: Path, algorithm: Algorithm) -> Key:

@@ -1,6 +1,7 @@
 """What commands work with: configuration, registry, cache and session, put together from flags and environment.
 
-Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR) is read here.
+Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR,
+DLC_CACHE_TRUSTED_KEYS, DLC_CACHE_SIGNED_SINCE, DLC_CACHE_SIGNING_KEY) is read here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from dlc.spec import Spec, parse_setting
 if TYPE_CHECKING:
     from dlc.api.tuning import Record
     from dlc.cache import Cache
+    from dlc.cache.signing import Policy
     from dlc.cache.step_record import StepRecord
     from dlc.driver.build import Build
     from dlc.driver.session import Running, Session
@@ -280,7 +282,14 @@ class Workspace:
 @contextmanager
 def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = False) -> Generator[Cache]:
     """The cache, closed in the end; what is wrong with it is reported, and work goes on without."""
-    cache = open_configured(config, may_be_absent=may_be_absent)
+    try:
+        cache = open_configured(config, may_be_absent=may_be_absent)
+    except DlcError as problem:
+        if not said_trusted(terminal, config, problem):
+            raise
+        keys = load_config(Path.cwd(), config.file, is_trusted)["cache.trusted-keys"]
+        config = config.with_settings({"cache.trusted-keys": keys})
+        cache = open_configured(config, may_be_absent=may_be_absent)
     try:
         yield cache
     finally:
@@ -294,6 +303,8 @@ def configuration(flags: CacheOptions) -> Config:
     layers = (
         ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
         ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),
+        ("cache.trusted-keys", os.environ.get("DLC_CACHE_TRUSTED_KEYS"), "DLC_CACHE_TRUSTED_KEYS"),
+        ("cache.signed-since", os.environ.get("DLC_CACHE_SIGNED_SINCE"), "DLC_CACHE_SIGNED_SINCE"),
         ("cache.mode", flags.mode, "--cache"),
         ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
     )
@@ -307,9 +318,19 @@ def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
     """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built."""
     from dlc.cache import Cache, MemoryStore, cache_directory, open_cache
 
+    policy = cache_policy(config)
     if may_be_absent and not cache_directory(config.cache_dir).exists():
-        return Cache(MemoryStore(), config.cache_mode)
-    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size)
+        return Cache(MemoryStore(), config.cache_mode, policy=policy)
+    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size, policy=policy)
+
+
+def cache_policy(config: Config) -> Policy:
+    """Whose results are used, by the configuration, and who signs those that are made: a private key is named by the
+    user's environment only, never by a project."""
+    from dlc.cache.signing import policy_of
+
+    private = os.environ.get("DLC_CACHE_SIGNING_KEY")
+    return policy_of(config.trusted_keys, config.signed_since, Path(private).expanduser() if private else None)
 
 
 def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:

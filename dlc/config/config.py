@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import ExitCode, error, escape
 from dlc.spec import Bytes, Spec
+from dlc.spec.configurable import UNTRUSTED
 from dlc.spec.convert import Problem, read, write
 
 Pipeline = tuple[Spec, ...]
@@ -28,6 +29,8 @@ class KeyDoc:
     default: object
     """None for keys with a NAME, and for what is found at run time."""
     doc: str
+    trusted: bool = False
+    """Whether a file's value counts only if the user trusts the file."""
 
 
 KEYS: Final = (
@@ -37,6 +40,14 @@ KEYS: Final = (
     KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
     KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "maximum size of the cache, for builds and `dlc cache trim`"),
     KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, no cache, fail on a miss, or rebuild and write"),
+    KeyDoc(
+        "cache.trusted-keys",
+        tuple[str, ...],
+        (),
+        "public keys, as `dlc cache keygen` prints them; if there is one, only results that they signed are used",
+        trusted=True,
+    ),
+    KeyDoc("cache.signed-since", str, "", "date or time, as 2026-11-26: what was signed before it is not used"),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
 )
 
@@ -48,6 +59,8 @@ class Setting:
     value: Any
     origin: str
     """ "default", "plugin core", "dlc.toml:9", "--cache"."""
+    foreign: str = ""
+    """What to do before it may be used, where it needs trust and its file has none."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,21 @@ class Config:
     def cache_mode(self) -> CacheMode:
         """How the cache is used."""
         return self["cache.mode"].value
+
+    @property
+    def trusted_keys(self) -> tuple[str, ...]:
+        """Public keys whose results the cache uses; () for all results. Raises DlcError (USAGE) if a file that is not
+        trusted names them."""
+        found = self["cache.trusted-keys"]
+        if found.foreign and found.value:
+            message = f"cache.trusted-keys sets whose results dlc uses, and {found.origin} is not trusted"
+            raise error(UNTRUSTED, message, help=found.foreign, exit_code=ExitCode.USAGE)
+        return found.value
+
+    @property
+    def signed_since(self) -> str:
+        """A date or time; "" for none."""
+        return self["cache.signed-since"].value
 
     @property
     def disabled(self) -> tuple[str, ...]:
@@ -118,6 +146,10 @@ class Config:
         except Problem as problem:
             raise error("bad-option", f"{flag}: {problem}", help=problem.help, exit_code=ExitCode.USAGE) from None
         return self.with_settings({key: Setting(value, flag)})
+
+    def text_of(self, key: str) -> str:
+        """A key's value as text."""
+        return _to_text(key, self[key].value)
 
     def show(self) -> tuple[tuple[str, str, str], ...]:
         """(key, value as text, origin) of everything set, sorted by key."""

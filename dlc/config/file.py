@@ -97,7 +97,7 @@ class _Reader:
         except DlcError as problem:
             self.problems += problem.diagnostics
         else:
-            found[key] = Setting(result, self.place(path))
+            found[key] = Setting(result, self.place(path), self.foreign if doc.trusted else "")
 
     def plain(self, doc: KeyDoc, path: tuple[str, ...], value: object) -> object:
         if doc.kind is Path:

@@ -48,6 +48,8 @@ def test_every_value_remembers_its_origin(tmp_path: Path) -> None:
     assert shown == {
         "cache.dir": (str(tmp_path / "cache"), "dlc.toml:15"),
         "cache.mode": ("rw", "default"),
+        "cache.signed-since": ("", "default"),
+        "cache.trusted-keys": ("", "default"),
         "cache.size": ("1GiB", "--cache-size"),
         "pipeline.host": ("train,lower,fuse{max-ops=8}", "dlc.toml:7"),
         "pipeline.infer": ("lower", "plugin core"),

@@ -1,4 +1,4 @@
-"""`dlc cache stats | why | verify | trim | clear`, and the commands of `cache_bundle`."""
+"""`dlc cache stats | why | verify | trim | clear`, and the commands of `cache_bundle` and `cache_sign`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from dlc.base.diagnostics import Diagnostic, ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
-from dlc.cli.commands import cache_bundle
+from dlc.cli.commands import cache_bundle, cache_sign
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
@@ -33,8 +33,6 @@ app = typer.Typer(
     help="Inspect and clean the cache, and carry it to other machines.",
     no_args_is_help=True,
 )
-app.command("export")(cache_bundle.export)
-app.command("import")(cache_bundle.import_)
 
 _LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{20,52}\b")
 
@@ -54,6 +52,8 @@ def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> 
 def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
     """Print sizes, hits and misses, and the time that hits saved."""
     del json
+    from dlc.cache.signing import CAUSES
+
     with _opened(ctx.obj, where, "ro") as cache:
         found = cache.statistics()
     total = found.total
@@ -62,6 +62,9 @@ def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = Fa
         f"{total.hits} hits, {total.misses} misses ({100 * total.hit_rate:.1f} % hits)",
         f"{_seconds(total)} of work saved; {size(total.bytes_read)} read, {size(total.bytes_written)} written",
     ]
+    if total.refused:
+        causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in total.refused.items())
+        lines.append(f"{sum(total.refused.values())} results were there and not used: {causes}")
     if total.errors or found.set_aside:
         lines.append(f"{total.errors} damaged entries or failed operations, {found.set_aside} things set aside")
     data = {
@@ -95,7 +98,7 @@ def why(
         found = explain(
             lambda watching, on_step: space.compile(prepared, watching, on_step=on_step),
             prepared.pipeline,
-            opened.store,
+            opened,
             Path(model).name,
         )
     return Outcome("\n".join(_lines(found)), {"findings": [to_json(finding) for finding in found]})
@@ -145,6 +148,16 @@ def clear(ctx: typer.Context, where: flags.CacheDirectory, yes: Yes = False, jso
         return Outcome("nothing removed", {})
     config = configuration(replace(where, mode="rw"))
     return _removal(terminal, config, lambda cache: cache.clear())
+
+
+for _name, _command in (
+    ("export", cache_bundle.export),
+    ("import", cache_bundle.import_),
+    ("keygen", cache_sign.keygen),
+    ("sign", cache_sign.sign),
+    ("audit", cache_sign.audit),
+):
+    app.command(_name)(_command)
 
 
 def _removal(terminal: Terminal, config: Config, remove: Callable[[Cache], Trimmed], *, left: bool = False) -> Outcome:

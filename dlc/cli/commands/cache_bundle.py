@@ -58,7 +58,8 @@ def export(
     config = configuration(replace(where, mode="ro"))
     uses = None if everything else _uses(cache_directory(config.cache_dir), since)
     with opened_cache(terminal, config, may_be_absent=True) as cache, terminal.progress() as progress:
-        results = chosen(cache.store, uses)
+        there = chosen(cache.store, uses)
+        results = [record for record in there if not cache.policy.refusal(record)]
         try:
             made = export_bundle(cache.store, results, output, lambda _, done: progress.at(f"writing {size(done)}"))
             length = output.stat().st_size
@@ -72,7 +73,9 @@ def export(
     lines = [f"{output}: {made.records} results, {made.objects} objects, {size(made.size)} in {size(length)}"]
     if made.lacking:
         lines.append(f"{made.lacking} results lack files that were evicted")
-    data = {"output": str(output), **asdict(made), "file_size": length}
+    if untrusted := len(there) - len(results):
+        lines.append(f"{untrusted} results are left out: no trusted key signed them")
+    data = {"output": str(output), **asdict(made), "untrusted": untrusted, "file_size": length}
     return Outcome("\n".join(lines), data)
 
 
@@ -119,14 +122,18 @@ def import_(ctx: typer.Context, file: File, where: flags.CacheDirectory, json: f
         def tell(name: str, done: int) -> None:
             progress.at(f"reading {name[:12]}…", "import", done >> 10, total >> 10)
 
-        found = import_bundle(cache.store, file, config.cache_size, tell=tell)
+        found = import_bundle(cache.store, file, config.cache_size, cache.policy.refusal, tell)
         cache.make_room(found.digests)
-    return Outcome(_line(file, found), _document(file, found))
+    return Outcome(_lines(file, found), _document(file, found))
 
 
-def _line(file: Path, found: Imported) -> str:
+def _lines(file: Path, found: Imported) -> str:
+    from dlc.cache.signing import CAUSES
+
     text = f"{file}: {found.members} entries, {size(found.size)}; {found.new} are new"
-    return f"{text} ({found.new_records} results, {found.new_objects} objects)" if found.new else text
+    text += f" ({found.new_records} results, {found.new_objects} objects)" if found.new else ""
+    refused = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in found.refused.items())
+    return f"{text}\n{found.refused.total()} results were not taken: {refused}" if refused else text
 
 
 def _document(file: Path, found: Imported) -> dict[str, object]:
