@@ -287,9 +287,7 @@ def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = Fa
     except DlcError as problem:
         if not said_trusted(terminal, config, problem):
             raise
-        keys = load_config(Path.cwd(), config.file, is_trusted)["cache.trusted-keys"]
-        config = config.with_settings({"cache.trusted-keys": keys})
-        cache = open_configured(config, may_be_absent=may_be_absent)
+        cache = open_configured(config.as_trusted, may_be_absent=may_be_absent)
     try:
         yield cache
     finally:

@@ -30,7 +30,7 @@ class KeyDoc:
     """None for keys with a NAME, and for what is found at run time."""
     doc: str
     trusted: bool = False
-    """Whether a file's value counts only if the user trusts the file."""
+    """Whether a file has to be trusted for it, as it decides what is run."""
 
 
 KEYS: Final = (
@@ -60,7 +60,7 @@ class Setting:
     origin: str
     """ "default", "plugin core", "dlc.toml:9", "--cache"."""
     foreign: str = ""
-    """What to do before it may be used, where it needs trust and its file has none."""
+    """What the user can do about a value that somebody else may have written, where that matters; "" where not."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,11 @@ class Config:
         return self["cache.signed-since"].value
 
     @property
+    def as_trusted(self) -> "Config":
+        """The same after the user said that the file is trusted."""
+        return self.with_settings({key: replace(setting, foreign="") for key, setting in self.settings.items()})
+
+    @property
     def disabled(self) -> tuple[str, ...]:
         """Names of plugins that are not loaded."""
         return self["plugins.disable"].value
@@ -146,10 +151,6 @@ class Config:
         except Problem as problem:
             raise error("bad-option", f"{flag}: {problem}", help=problem.help, exit_code=ExitCode.USAGE) from None
         return self.with_settings({key: Setting(value, flag)})
-
-    def text_of(self, key: str) -> str:
-        """A key's value as text."""
-        return _to_text(key, self[key].value)
 
     def show(self) -> tuple[tuple[str, str, str], ...]:
         """(key, value as text, origin) of everything set, sorted by key."""

@@ -119,7 +119,7 @@ class _Reader:
 
     @cached_property
     def foreign(self) -> str:
-        """What to do about options that run something; asked only for a file with targets or pipelines."""
+        """What to do about options that run something; asked only for a file that has such."""
         return "" if self.trusts(self.file, self.text) else _REMEDY
 
     def unknown(self, path: tuple[str, ...], name: str) -> None:

@@ -112,7 +112,7 @@ def test_digests_of_files_are_believed_only_if_signed(signers: tuple[Signer, Sig
     ours, _ = signers
     model = tmp_path / "model"
     model.write_bytes(b"model")
-    os.utime(model, (1e9, 1e9))
+    os.utime(model, ns=(10**18 + 1, 10**18 + 1))  # a file system that keeps nanoseconds
     verifying = Policy(frozenset([ours.public]))
     for signer, believed in ((None, False), (ours, True)):
         store = MemoryStore()
@@ -192,11 +192,11 @@ def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_poisoned_stores_are_missed() -> None:
     """A few tries of each attack; `benchmarks/cache_poison.py` itself makes a hundred."""
-    command = [sys.executable, "benchmarks/cache_poison.py", "--tries", "4"]
+    command = [sys.executable, "benchmarks/cache_poison.py", "--tries", "2"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 9
-    assert all("with keys 4 of 4 not used, a build gives the same program" in line for line in lines[:-1])
+    assert all("with keys 2 of 2 not used, a build gives the same program" in line for line in lines[:-1])
     assert lines[0].startswith("consistent ")
-    assert lines[0].endswith("without keys 4 of 4 used")
+    assert lines[0].endswith("without keys 2 of 2 used")

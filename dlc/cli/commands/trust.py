@@ -59,16 +59,13 @@ def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: f
 
 
 def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
-    """(option, where it stands) of all that targets and pipelines run."""
-    from dlc.config.config import KEYS
+    """(option, where it stands) of all that targets and pipelines run, and of what decides it."""
     from dlc.plugins.discovery import load_registry
     from dlc.plugins.registry import Kind
     from dlc.spec import Spec
 
-    for doc in KEYS:
-        setting = config.settings.get(doc.key)
-        if doc.trusted and setting is not None and setting.value != doc.default:
-            yield f"{doc.key} = {config.text_of(doc.key)}", setting.origin
+    if keys := config.as_trusted.trusted_keys:
+        yield f"cache.trusted-keys={','.join(keys)}", config["cache.trusted-keys"].origin
     registry = load_registry(config.disabled)
     terminal.tell(*registry.problems)
     groups: tuple[tuple[Kind, str, str], ...] = (
