@@ -316,6 +316,8 @@ def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
     """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built."""
     from dlc.cache import Cache, MemoryStore, cache_directory, open_cache
 
+    if config.cache_mode == "off":
+        return open_cache(None, "off")
     policy = cache_policy(config)
     if may_be_absent and not cache_directory(config.cache_dir).exists():
         return Cache(MemoryStore(), config.cache_mode, policy=policy)

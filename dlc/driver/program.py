@@ -44,13 +44,26 @@ class Compiler:
     """Tools that run at once; 0: as many as there are processors."""
 
     @classmethod
-    def open(cls, cache_dir: str | Path | None = None, cache: CacheMode = "rw", *, jobs: int = 0) -> Compiler:
-        """All installed plugins, no configuration file, and the cache in a directory, by default the user's."""
+    def open(
+        cls,
+        cache_dir: str | Path | None = None,
+        cache: CacheMode = "rw",
+        *,
+        jobs: int = 0,
+        trusted_keys: Sequence[str] = (),
+        signing_key: str | Path | None = None,
+    ) -> Compiler:
+        """All installed plugins, no configuration file, and the cache in a directory, by default the user's.
+
+        `trusted_keys` and `signing_key` as for `dlc.build`.
+        """
         from dlc.cache import open_cache
+        from dlc.cache.signing import policy_of
         from dlc.plugins.discovery import load_registry
 
         directory = None if cache_dir is None else Path(cache_dir)
-        return cls(load_registry(), open_cache(directory, cache), jobs=jobs)
+        policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key))
+        return cls(load_registry(), open_cache(directory, cache, policy=policy), jobs=jobs)
 
     def artifact(
         self,
@@ -166,6 +179,8 @@ def build(
     settings: Sequence[str] = (),
     cache_dir: str | Path | None = None,
     cache: CacheMode = "rw",
+    trusted_keys: Sequence[str] = (),
+    signing_key: str | Path | None = None,
 ) -> Program:
     """Compile a model and load the program, as `dlc build` and `dlc.load` do.
 
@@ -179,6 +194,8 @@ def build(
         settings: Options of the frontend and of passes, as for `--set`: "fuse.max-arguments=16".
         cache_dir: Directory of the cache, by default the user's.
         cache: How the cache is used, as for `--cache`.
+        trusted_keys: Public keys, as for cache.trusted-keys; () uses all results, whoever made them.
+        signing_key: File of the private key that signs results, as for DLC_CACHE_SIGNING_KEY.
 
     Raises:
         DlcError: the model cannot be read or built, or an option is unknown.
@@ -186,7 +203,7 @@ def build(
     source = (
         Source(data=model) if isinstance(model, bytes) else model if isinstance(model, Source) else Source(Path(model))
     )
-    compiler = Compiler.open(cache_dir, cache)
+    compiler = Compiler.open(cache_dir, cache, trusted_keys=trusted_keys, signing_key=signing_key)
     try:
         place = None if output is None else Path(output)
         return compiler.program(source, target, settings, place, dims=dims, shapes=shapes, specialise=specialise)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dlc.base.diagnostics import ExitCode
-from dlc.cache import LocalStore, Record
+from dlc.api.source import Source
+from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.cache import CacheMode, LocalStore, Record
 from dlc.cache.upkeep import records
+from dlc.driver.program import Compiler
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -137,3 +139,26 @@ def test_samples(dlc: Dlc, golden: Golden) -> None:
     assert max(few) < rebuilt("100%", 1)
     for share in ("0%", "101%", "x%", "0.5", "nan%"):
         assert dlc("cache", "audit", "small.onnx", "--sample", share).code == ExitCode.USAGE
+
+
+def test_python_builds_with_keys(dlc: Dlc, tmp_path: Path) -> None:
+    public = keygen(dlc)
+    place = tmp_path / "python"
+
+    def built(mode: CacheMode, *, trusted: bool, signs: bool = False) -> None:
+        keys, key = (public,) if trusted else (), "key" if signs else None
+        compiler = Compiler.open(place, mode, trusted_keys=keys, signing_key=key)
+        compiler.artifact(Source(Path("small.onnx")), TARGET[1])
+        compiler.cache.close()
+
+    built("rw", trusted=False)
+    with pytest.raises(DlcError, match="cached, but not signed"):
+        built("require", trusted=True)
+    built("refresh", trusted=False, signs=True)
+    built("require", trusted=True)
+
+
+def test_without_a_cache_there_is_nothing_to_sign(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLC_CACHE_TRUSTED_KEYS", "no key")
+    assert dlc(*BUILD).code == ExitCode.USAGE
+    assert dlc(*BUILD, "--cache", "off").code == ExitCode.OK
