@@ -201,8 +201,9 @@ class Cache:
             return None, ""
         if refusal := self.policy.refusal(record):
             return None, refusal
-        # Held before its outputs are asked for: who evicts meanwhile leaves them.
-        self._hold(digest, *(output for _, output in record.outputs))
+        # Held before its outputs are asked for: who evicts meanwhile leaves them. What it was made from is used with
+        # it: after a small change the next build asks for most of that.
+        self._hold(digest, *(output for _, output in record.outputs), *record.parts)
         return record, ""
 
     def file_sha256(self, path: Path) -> str:

@@ -14,6 +14,8 @@ from dlc.cache.key import Key
 from dlc.cache.rows import HEX_NAME
 
 _VERSION: Final = 1
+PARTS: Final = "parts"
+"""Under which `meta` has the digests of the keys of the results that a result was made from, separated by spaces."""
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 
 
@@ -65,6 +67,11 @@ class Record:
         except ValueError:
             return 0.0
         return value if 0.0 <= value < 1e12 else 0.0
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Digests of the keys of the results that it was made from, where they are known."""
+        return tuple(word for word in dict(self.meta).get(PARTS, "").split(" ") if HEX_NAME.fullmatch(word))
 
     def output(self, name: str) -> str:
         """Digest of one output. KeyError if there is none of that name."""

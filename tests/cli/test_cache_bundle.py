@@ -37,6 +37,9 @@ def test_an_empty_machine_hits_everything(
     assert out["records"] > 10
     assert out["file_size"] == (tmp_path / "b.dlccache").stat().st_size
     made = {path.name: path.read_bytes() for path in Path("out").iterdir() if path.is_file()}
+    if warm:
+        dlc("cache", "export", "--all", "-o", tmp_path / "all.dlccache")
+        assert (tmp_path / "all.dlccache").read_bytes() == (tmp_path / "b.dlccache").read_bytes()
     elsewhere(tmp_path, monkeypatch)
     first = dlc("cache", "import", tmp_path / "b.dlccache", "--json").document
     again = dlc("cache", "import", tmp_path / "b.dlccache", "--json").document
