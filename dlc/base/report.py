@@ -19,6 +19,9 @@ class Report:
     missed_as: str = "not done"
     """What the stage did not do to the subjects of `misses`, or did, as output names it: "not fused"."""
 
+    parts: list[str] = field(default_factory=list[str])
+    """Digests of the keys of the sub-steps that the result was made from."""
+
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""
         self.counts[what] = self.counts.get(what, 0) + n

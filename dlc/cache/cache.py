@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -26,6 +27,7 @@ from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
 from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
+from dlc.cache.signing import CAUSES, EVERYTHING, Policy
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.files.hashing import Algorithm, OwnedFile, content_sha256, content_size, settled_digest
@@ -40,23 +42,28 @@ class Cache:
 
     Modes: `rw`; `ro` writes nothing; `off` neither reads nor writes; `require` turns a miss into DlcError (exit 7);
     `refresh` rebuilds and overwrites everything. `size_limit` is in bytes and kept by evicting at `close`, where the
-    entries that this cache looked up or saved stay; a result that would take these over the limit is refused.
+    entries that this cache looked up or saved stay; a result that would take these over the limit is refused. `policy`
+    says which records are used, and signs those that are saved.
     """
 
-    def __init__(self, store: Store, mode: CacheMode, *, size_limit: int | None = None) -> None:
+    def __init__(
+        self, store: Store, mode: CacheMode, *, size_limit: int | None = None, policy: Policy = EVERYTHING
+    ) -> None:
         self.store = store
         self.mode: CacheMode = mode
+        self.policy = policy
         self._size_limit = size_limit
-        self._lock = threading.Lock()  # guards the four below
+        self._lock = threading.Lock()  # guards the five below
         self._holdings = Holdings(size_limit)
         self._counts = Counts()
         self._saved = Counts()  # the part of them that the store has
+        self._refused: set[str] = set()  # key digests whose records are there and not used
         self._flights: dict[str, tuple[threading.Lock, int]] = {}  # lock and number of threads, by key digest
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """Warnings about the store for the user, each once."""
-        return (*self.store.warnings, *self._holdings.warnings)
+        return (*self.store.warnings, *self._holdings.warnings, *_untrusted(self._counts))
 
     def __enter__(self) -> Cache:
         return self
@@ -86,14 +93,14 @@ class Cache:
         """
         if self.mode == "off":
             return None
-        record = None if self.mode == "refresh" else self._record(key)
-        if record is not None:
-            # Held before it is asked for: who evicts meanwhile leaves it.
-            self._hold(key.digest, *(digest for _, digest in record.outputs))
+        record, refusal = (None, "") if self.mode == "refresh" else self._examined(key.digest)
         if record is not None and complete(self.store, record):
             self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
         self._count(Counts(misses=1))
+        if refusal:
+            self._count(replace(Counts(), **{refusal: 1}))
+            self._refused.add(key.digest)
         if self.mode == "require":
             raise _miss(f"step {key.value('step')} has no cached result", self.why(key))
         return None
@@ -143,7 +150,8 @@ class Cache:
         beyond the size limit. Returns the record.
         """
         named = {name: (content_sha256(payload), payload) for name, payload in outputs.items()}
-        record = Record(key.text, tuple((name, digest) for name, (digest, _) in named.items()), tuple(meta.items()))
+        outputs_by_name = tuple((name, digest) for name, (digest, _) in named.items())
+        record = self.policy.signed(Record(key.text, outputs_by_name, tuple(meta.items())))
         text = record.to_bytes()
         if self.mode not in ("rw", "refresh") or not self._admitted(key, len(text), dict(named.values())):
             return record
@@ -154,7 +162,8 @@ class Cache:
                 self.store.put(digest, payload, replace=self.mode == "refresh")
             self._count(Counts(bytes_written=content_size(payload)))
         # Last: whoever finds the record finds its objects.
-        self.store.put(key.digest, text, "record", replace=self.mode == "refresh")
+        heals = self.policy.signer is not None and key.digest in self._refused
+        self.store.put(key.digest, text, "record", replace=heals or self.mode == "refresh")
         return record
 
     def _admitted(self, key: Key, record: int, payloads: Mapping[str, Payload]) -> bool:
@@ -179,7 +188,6 @@ class Cache:
         last one's outputs are. They count as hits only then."""
         found = [] if self.mode in ("off", "refresh") else [self.peek(digest) for digest in digests]
         known = tuple(record for record in found if record is not None)
-        self._hold(*digests, *(digest for record in known for _, digest in record.outputs))
         if not known or len(known) < len(digests) or not complete(self.store, known[-1]):
             return None
         self._count(Counts(hits=len(known), ms_saved=sum(record.milliseconds for record in known)))
@@ -187,12 +195,23 @@ class Cache:
 
     def peek(self, digest: str) -> Record | None:
         """The record under the digest of a key, without counting and without asking for its outputs."""
+        return self._examined(digest)[0]
+
+    def _examined(self, digest: str) -> tuple[Record | None, str]:
+        """The record under the digest of a key; where there is one that is not used, why."""
         payload = None if self.mode in ("off", "refresh") else self.store.get(digest, "record")
         try:
             record = None if payload is None else Record.from_bytes(payload)
         except Damaged:  # sealed well, so written by another version of dlc
-            return None
-        return record if record is not None and record.key.digest == digest else None
+            return None, ""
+        if record is None or record.key.digest != digest:
+            return None, ""
+        if refusal := self.policy.refusal(record):
+            return None, refusal
+        # Held before its outputs are asked for: who evicts meanwhile leaves them. What it was made from is used with
+        # it: after a small change the next build asks for most of that.
+        self._hold(digest, *(output for _, output in record.outputs), *record.parts)
+        return record, ""
 
     def file_sha256(self, path: Path) -> str:
         """SHA-256 of a file on disk; one that has not changed since it was last asked for is not read. OSError."""
@@ -205,16 +224,20 @@ class Cache:
     def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):
             return settled_digest(path, algorithm)
-        return file_digest(self.store.here, path, algorithm, writes=self.mode == "rw")
+        return file_digest(self.store.here, path, algorithm, writes=self.mode == "rw", policy=self.policy)
 
     def remember_file(self, path: Path, digest: str) -> None:
         """Note the SHA-256 of a file on disk for `file_sha256`. OSError if it is not there."""
         if self.mode in ("rw", "refresh"):
-            remember_file(self.store.here, path, digest, "sha256")
+            remember_file(self.store.here, path, digest, "sha256", policy=self.policy)
 
     def why(self, key: Key) -> str:
         """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""
-        return why(self.store, key)
+        return why(self.store, key, self.policy)
+
+    def has(self, record: Record) -> bool:
+        """Whether a lookup of a record's key would give it: it is trusted and its outputs are present."""
+        return not self.policy.refusal(record) and complete(self.store, record)
 
     @property
     def counts(self) -> Counts:
@@ -246,19 +269,20 @@ class Cache:
         if self.mode in ("rw", "refresh"):
             self.store.settle()
             self._save_counts()
-            received = sum(level.bytes_read for level in self.store.levels)
-            if self._size_limit is not None and (self._counts.bytes_written or received):
-                # Down to 90 %, so that not every build has to evict.
-                if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
-                    cost = attrgetter("cost")  # what a result shares would not be free without the entry either
-                    trim(self.store, self._size_limit * 9 // 10, self._holdings.entries.keys(), cost)
-                else:
-                    self.store.sweep()
+            if self._counts.bytes_written or any(level.bytes_read for level in self.store.levels):
+                self.make_room(self._holdings.entries.keys())
         self.store.close()
 
-    def _record(self, key: Key) -> Record | None:
-        record = self.peek(key.digest)
-        return record if record is not None and record.key_text == key.text else None
+    def make_room(self, keep: Set[str]) -> None:
+        """Evict down to the size limit, but none of `keep`."""
+        if self._size_limit is None:
+            return
+        # Down to 90 %, so that not every build has to evict.
+        if sum(entry.cost for entry in self.store.entries()) > self._size_limit:
+            cost = attrgetter("cost")  # what a result shares would not be free without the entry either
+            trim(self.store, self._size_limit * 9 // 10, keep, cost)
+        else:
+            self.store.sweep()
 
     def _lost(self, digest: str) -> None:
         """An output that a record promised is not to be had."""
@@ -295,7 +319,12 @@ class Cache:
 
 
 def open_cache(
-    directory: Path | None, mode: CacheMode, *, size_limit: int | None = DEFAULT_SIZE, levels: Levels = NO_LEVELS
+    directory: Path | None,
+    mode: CacheMode,
+    *,
+    size_limit: int | None = DEFAULT_SIZE,
+    levels: Levels = NO_LEVELS,
+    policy: Policy = EVERYTHING,
 ) -> Cache:
     """The cache in `directory` (None: the user's cache directory) with `levels` behind it, ready for `mode`.
 
@@ -311,8 +340,18 @@ def open_cache(
     if levels.levels:
         from dlc.cache.levels import LeveledStore  # a build that only uses the directory does not pay for it
 
-        store = LeveledStore(store, levels, writes=not readonly, largest=size_limit or DEFAULT_SIZE)
-    return Cache(store, mode, size_limit=size_limit)
+        largest = size_limit or DEFAULT_SIZE
+        store = LeveledStore(store, levels, writes=not readonly, largest=largest, refusal=policy.refusal)
+    return Cache(store, mode, size_limit=size_limit, policy=policy)
+
+
+def _untrusted(counts: Counts) -> Iterator[Diagnostic]:
+    """That results were there, but not used."""
+    if refused := counts.refused:
+        causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in refused.items())
+        text = f"{sum(refused.values())} results of the cache were not used: {causes}"
+        help = "`dlc cache why` names them; with DLC_CACHE_SIGNING_KEY, what is built here is signed"
+        yield Diagnostic("cache-untrusted", text, "warning", help=help)
 
 
 def _miss(message: str, reason: str) -> DlcError:

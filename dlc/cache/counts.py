@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, cast
 
+from dlc.cache.signing import CAUSES
+
 
 @dataclass(frozen=True)
 class LevelCounts:
@@ -36,6 +38,10 @@ class Counts:
     bytes_read: int = 0  # of payload
     bytes_written: int = 0  # of payload handed to the store; what was there already counts too
     ms_saved: float = 0.0  # milliseconds that the hits took when they were built
+    unsigned: int = 0  # misses although there was a record, by what it lacked (dlc.cache.signing.CAUSES)
+    unknown_key: int = 0
+    bad_signature: int = 0
+    outdated: int = 0
     levels: tuple[LevelCounts, ...] = ()  # what came from and went to other levels than the local one
 
     @property
@@ -70,6 +76,11 @@ class Counts:
         rows = table.get("levels")
         levels = (_level(row) for row in cast("list[object]", rows)) if isinstance(rows, list) else ()
         return cls(**_read(cls, table), levels=tuple(level for level in levels if level))
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Records that were not used, by cause; only causes that occurred."""
+        return {cause: count for cause in CAUSES if (count := getattr(self, cause))}
 
 
 def _numbers(counts: Counts | LevelCounts | type[Counts] | type[LevelCounts]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dlc.base.diagnostics import Diagnostic
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "lustre", "beegfs", "gpfs", "fuse.sshfs"})
 _GENERATION = re.compile(r"index-(\d{1,6})")
-_OWN = re.compile(rf"{_GENERATION.pattern}|objects|tmp|corrupt|running")
+_OWN = re.compile(rf"{_GENERATION.pattern}|objects|tmp|corrupt|running|used")
 _FAN = re.compile(r"[0-9a-f]{2}")
 _DATABASE = re.compile(r"cache\.db.*")
 _TAG_FILE = "CACHEDIR.TAG"  # https://bford.info/cachedir/ : backup programs skip a directory with this file

@@ -22,6 +22,7 @@ from typing import Final, Literal, TypeAlias
 Table: TypeAlias = Literal["record", "object", "stat"]
 
 TABLES: Final[dict[Table, int]] = {"record": 1, "object": 2, "stat": 3}
+_BY_NUMBER: Final[dict[int, Table]] = {number: table for table, number in TABLES.items()}
 HEADER_SIZE: Final = 128
 _MAGIC: Final = b"dlc\xf0\x9f\x92\xbe\n"
 _VERSION: Final = 1
@@ -55,16 +56,23 @@ def pack_header(table: Table, name: str, length: int, sha256: str) -> bytes:
 
 def unpack_header(raw: bytes, table: Table, name: str) -> Header:
     """Check the first 128 bytes of an entry expected in `table` under `name`. Raises Damaged."""
+    kind, filed, header = read_header(raw)
+    if kind != table or filed != name:
+        raise Damaged("entry belongs to another name or table")
+    return header
+
+
+def read_header(raw: bytes) -> tuple[Table, str, Header]:
+    """Table and name of an entry that are not known before, and its header. Raises Damaged."""
     if len(raw) < HEADER_SIZE:
         raise Damaged(f"entry has {len(raw)} bytes, a header has {HEADER_SIZE}")
     magic, version, kind, length, filed, digest, rest = _LAYOUT.unpack(raw[:HEADER_SIZE])
-    if magic != _MAGIC or version != _VERSION or any(rest):
+    table = _BY_NUMBER.get(kind)
+    if magic != _MAGIC or version != _VERSION or any(rest) or table is None:
         raise Damaged("not a dlc cache entry of this version")
-    if kind != TABLES[table] or filed.hex() != name:
-        raise Damaged("entry belongs to another name or table")
     if table == "object" and filed != digest:
         raise Damaged("object is not filed under its own SHA-256")
-    return Header(length, digest.hex())
+    return table, filed.hex(), Header(length, digest.hex())
 
 
 def seal(table: Table, name: str, payload: bytes | memoryview) -> bytes:

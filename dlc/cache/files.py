@@ -15,28 +15,39 @@ from typing import Final
 from dlc.cache.envelope import Damaged
 from dlc.cache.key import Key
 from dlc.cache.record import Record
+from dlc.cache.signing import EVERYTHING, Policy
 from dlc.cache.store import Store
 from dlc.files.hashing import Algorithm, settled_digest
 from dlc.files.linking import LINK_ABOVE
 
+STEP: Final = "file"
+"""Step of the records that hold these digests. They are facts about one machine's file system: they do not travel."""
 _SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
 _SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or even seconds
 _SECOND: Final = 1_000_000_000
 
 
-def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool) -> str:
+def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool, policy: Policy = EVERYTHING) -> str:
     """Digest of a file's content, from the memo if the file is the one it was made of. OSError as usual."""
     before = _key(path, algorithm)
-    known = _known(store, before)
+    known = _known(store, before, policy)
     if known:
         return known
     digest = settled_digest(path, algorithm)
     if writes:
-        remember_file(store, path, digest, algorithm, before)
+        remember_file(store, path, digest, algorithm, before, policy=policy)
     return digest
 
 
-def remember_file(store: Store, path: Path, digest: str, algorithm: Algorithm, expected: Key | None = None) -> None:
+def remember_file(
+    store: Store,
+    path: Path,
+    digest: str,
+    algorithm: Algorithm,
+    expected: Key | None = None,
+    *,
+    policy: Policy = EVERYTHING,
+) -> None:
     """Note the digest of a file, unless it was written so lately that its times could hide another change.
 
     `expected` is the key it had before it was read. OSError if it is not there.
@@ -45,11 +56,12 @@ def remember_file(store: Store, path: Path, digest: str, algorithm: Algorithm, e
         time.sleep(_SETTLED / _SECOND)  # less than reading it once more would take
     key = _key(path, algorithm)
     if _settled(path) and expected in (None, key):
-        store.put(key.digest, Record(key.text, (), (("digest", digest),)).to_bytes(), "record")
+        record = policy.signed(Record(key.text, (), (("digest", digest),)))
+        store.put(key.digest, record.to_bytes(), "record")
 
 
-def _known(store: Store, key: Key) -> str:
-    """The digest noted under a key, or ""."""
+def _known(store: Store, key: Key, policy: Policy) -> str:
+    """The digest noted under a key by somebody who is trusted, or ""."""
     payload = store.get(key.digest, "record")
     if payload is None:
         return ""
@@ -57,13 +69,14 @@ def _known(store: Store, key: Key) -> str:
         record = Record.from_bytes(payload)
     except Damaged:  # sealed well, so written by another version of dlc
         return ""
-    return dict(record.meta).get("digest", "") if record.key_text == key.text else ""
+    usable = record.key_text == key.text and not policy.refusal(record)
+    return dict(record.meta).get("digest", "") if usable else ""
 
 
 def _key(path: Path, algorithm: Algorithm) -> Key:
     found = path.stat()
     facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return Key.of(step="file", algorithm=algorithm, path=os.path.realpath(path), stat=" ".join(map(str, facts)))
+    return Key.of(step=STEP, algorithm=algorithm, path=os.path.realpath(path), stat=" ".join(map(str, facts)))
 
 
 def _settled(path: Path) -> bool:

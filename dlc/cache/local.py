@@ -2,7 +2,7 @@
 
     index-0/cache.db           records, statistics and objects up to 32 KiB (dlc.cache.safedisk, dlc.cache.rows)
     objects/, tmp/, corrupt/   large objects (dlc.cache.blobs)
-    running/                   what builds that are running use (dlc.cache.running)
+    running/, used/            what builds that are running, or have ended, use (dlc.cache.running)
 
 Trouble never stops a build. Each kind of it is reported once in `warnings`, and the store steps down: from reading and
 writing to reading only (disk full, read-only medium, a lock that nobody releases), or to nothing at all.
@@ -25,7 +25,7 @@ from dlc.cache.counts import LevelCounts
 from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import HEADER_SIZE, TABLES, Damaged, Table, seal, unseal
 from dlc.cache.index import Index
-from dlc.cache.running import Running
+from dlc.cache.running import Running, forget_past
 from dlc.cache.store import Entry, Store
 from dlc.cache.trouble import TROUBLE, classify, warning
 from dlc.files.hashing import OwnedFile, content_sha256, content_size
@@ -268,6 +268,7 @@ class LocalStore:
                 self._index.writer().clear_rows()
                 self._blobs.sweep(corrupt_age=0.0)
                 drop_old_indexes(self.directory)
+                forget_past(self.directory)
 
     def settle(self) -> None:
         """See `Store.settle`: nothing is on its way."""

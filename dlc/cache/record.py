@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,34 @@ from dlc.cache.key import Key
 from dlc.cache.rows import HEX_NAME
 
 _VERSION: Final = 1
+PARTS: Final = "parts"
+"""Under which `meta` has the digests of the keys of the results that a result was made from, separated by spaces."""
+_SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Who stands for a record; `dlc.cache.signing` makes and checks it."""
+
+    key: str
+    """The public key, as configurations write it."""
+    time: int
+    """Unix seconds."""
+    value: str
+    """128 hex digits."""
+
+    @classmethod
+    def parse(cls, value: object) -> Signature:
+        """Inverse of `to_json`. Raises Damaged."""
+        match value:
+            case [str(key), int(time), str(text)] if 0 <= time < 1 << 62 and _SIGNATURE.fullmatch(text):
+                return cls(key, int(time), text)
+            case _:
+                raise Damaged("record has a signature of another form")
+
+    def to_json(self) -> list[str | int]:
+        """As a record holds it."""
+        return [self.key, self.time, self.value]
 
 
 @dataclass(frozen=True)
@@ -22,6 +51,7 @@ class Record:
     key_text: str  # `Key.text` of the key it was saved under
     outputs: tuple[tuple[str, str], ...]  # (name, SHA-256 of the payload in hex), in the order saved
     meta: tuple[tuple[str, str], ...] = ()  # facts that do not identify the result, such as ("ms", "12.5") to make it
+    signature: Signature | None = None
 
     @cached_property
     def key(self) -> Key:
@@ -38,13 +68,25 @@ class Record:
             return 0.0
         return value if 0.0 <= value < 1e12 else 0.0
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Digests of the keys of the results that it was made from, where they are known."""
+        return tuple(word for word in dict(self.meta).get(PARTS, "").split(" ") if HEX_NAME.fullmatch(word))
+
     def output(self, name: str) -> str:
         """Digest of one output. KeyError if there is none of that name."""
         return dict(self.outputs)[name]
 
     def to_bytes(self) -> bytes:
         """UTF-8 JSON, the same for equal records."""
-        fields = {"version": _VERSION, "key": self.key_text, "outputs": self.outputs, "meta": self.meta}
+        fields: dict[str, object] = {
+            "version": _VERSION,
+            "key": self.key_text,
+            "outputs": self.outputs,
+            "meta": self.meta,
+        }
+        if self.signature is not None:
+            fields["signature"] = self.signature.to_json()
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -58,7 +100,9 @@ class Record:
             if table.get("version") != _VERSION:
                 raise Damaged("record is of another version")
             text = table.get("key")
-            record = cls(text if isinstance(text, str) else "", _pairs(table["outputs"]), _pairs(table["meta"]))
+            signature = Signature.parse(table["signature"]) if "signature" in table else None
+            pairs = _pairs(table["outputs"]), _pairs(table["meta"])
+            record = cls(text if isinstance(text, str) else "", *pairs, signature)
             _ = record.key
         except Damaged:
             raise

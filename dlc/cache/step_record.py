@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from dlc.base.report import Report
 from dlc.cache.envelope import Damaged
+from dlc.cache.record import PARTS
 
 if TYPE_CHECKING:
     from dlc.cache.key import Key
@@ -94,6 +95,8 @@ class StepRecord(Generic[T]):
         misses = report.misses[:MAX_MISSES]
         texts = {"counts": report.counts, "misses": misses, "missed_as": report.missed_as, "notes": report.notes}
         facts = {"ms": f"{self.milliseconds:.3f}", "kind": handle.kind, "digest": handle.digest, "title": self.title}
+        if report.parts:
+            facts[PARTS] = " ".join(report.parts)
         return {**facts, "report": json.dumps(texts), "part_digests": json.dumps(handle.part_digests)}
 
     @classmethod

@@ -9,6 +9,7 @@ from dlc.cache.counts import Counts
 from dlc.cache.envelope import Damaged
 from dlc.cache.key import Key, diff_keys, equal_lines
 from dlc.cache.record import Record
+from dlc.cache.signing import CAUSES, EVERYTHING, Policy
 from dlc.cache.store import Entry, Store
 
 
@@ -60,7 +61,7 @@ def complete(store: Store, record: Record) -> bool:
     return all(store.has(digest) for _, digest in record.outputs)
 
 
-def why(store: Store, key: Key) -> str:
+def why(store: Store, key: Key, policy: Policy = EVERYTHING) -> str:
     """Why `key` is a miss: the nearest earlier record of the same step, and the lines in which it differs.
 
     Nearest: same `subject` line, then most equal lines, then last used.
@@ -68,6 +69,8 @@ def why(store: Store, key: Key) -> str:
     step, best, nearest = key.step_name or "(unnamed step)", (False, -1, 0.0), None
     for entry, record in records(store):
         if record.key_text == key.text:
+            if cause := policy.refusal(record):
+                return f"{step}: cached, but {CAUSES[cause]}"
             gone = [name for name, digest in record.outputs if not store.has(digest)]
             return f"{step}: " + (f"cached, but its outputs were evicted: {', '.join(gone)}" if gone else "cached")
         if record.key.step_name == key.step_name:

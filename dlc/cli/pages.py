@@ -60,6 +60,9 @@ _ENVIRONMENT = """
 |---|---|
 | `DLC_CACHE` | `rw`, `ro`, `off`, `require` or `refresh`, like `--cache` |
 | `DLC_CACHE_DIR` | directory of the cache, like `--cache-dir` |
+| `DLC_CACHE_TRUSTED_KEYS` | public keys whose results are used, like `cache.trusted-keys`, separated by commas |
+| `DLC_CACHE_SIGNED_SINCE` | since when results must have been signed, like `cache.signed-since` |
+| `DLC_CACHE_SIGNING_KEY` | file of the private key that signs results |
 | `NO_COLOR`, `FORCE_COLOR` | messages without, or always with colours |
 | `CI`, `TERM=dumb` | no progress line |
 

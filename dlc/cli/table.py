@@ -40,10 +40,10 @@ COMMANDS = (
     ),
     Command(
         "cache",
-        "Inspect and clean the cache.",
+        "Inspect and clean the cache, and carry it to other machines.",
         "cache:app",
         "Maintain",
-        ("stats", "why", "verify", "trim", "clear"),
+        ("stats", "why", "verify", "trim", "clear", "export", "import", "keygen", "sign", "audit"),
     ),
     Command("trust", "Trust a directory's configuration to run programs.", "trust:trust", "Maintain"),
     Command("plugins", "List installed plugins and their state.", "plugins:plugins", "Maintain"),

@@ -1,7 +1,8 @@
 """What commands work with: configuration, registry, cache and session, put together from flags and environment.
 
 Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR,
-DLC_CACHE_LEVELS) is read here, or in `dlc.cli.credentials`.
+DLC_CACHE_LEVELS, DLC_CACHE_TRUSTED_KEYS, DLC_CACHE_SIGNED_SINCE, DLC_CACHE_SIGNING_KEY) is read here, or in
+`dlc.cli.credentials`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from dlc.spec import Spec, parse_setting
 if TYPE_CHECKING:
     from dlc.api.tuning import Record
     from dlc.cache import Cache
+    from dlc.cache.signing import Policy
     from dlc.cache.step_record import StepRecord
     from dlc.driver.build import Build
     from dlc.driver.session import Running, Session
@@ -309,6 +311,8 @@ def configuration(flags: CacheOptions) -> Config:
         ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
         ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),
         ("cache.levels", os.environ.get("DLC_CACHE_LEVELS"), "DLC_CACHE_LEVELS"),
+        ("cache.trusted-keys", os.environ.get("DLC_CACHE_TRUSTED_KEYS"), "DLC_CACHE_TRUSTED_KEYS"),
+        ("cache.signed-since", os.environ.get("DLC_CACHE_SIGNED_SINCE"), "DLC_CACHE_SIGNED_SINCE"),
         ("cache.mode", flags.mode, "--cache"),
         ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
         ("cache.levels", flags.levels, "--cache-levels"),
@@ -328,14 +332,26 @@ def open_configured(config: Config, *, may_be_absent: bool = False, shared: bool
     """
     from dlc.cache import Cache, MemoryStore, cache_directory, open_cache
 
-    levels = NO_LEVELS
-    if shared and config.cache_mode != "off" and (levels := config.cache_levels).levels:
+    if config.cache_mode == "off":
+        return open_cache(None, "off")
+    policy, levels = cache_policy(config), NO_LEVELS
+    if shared and (levels := config.cache_levels).levels:
         from dlc.cli.credentials import with_credentials
 
         levels = with_credentials(levels)
     if may_be_absent and not levels.levels and not cache_directory(config.cache_dir).exists():
-        return Cache(MemoryStore(), config.cache_mode)
-    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size, levels=levels)
+        return Cache(MemoryStore(), config.cache_mode, policy=policy)
+    limit = config.cache_size
+    return open_cache(config.cache_dir, config.cache_mode, size_limit=limit, levels=levels, policy=policy)
+
+
+def cache_policy(config: Config) -> Policy:
+    """Whose results are used, by the configuration, and who signs those that are made: a private key is named by the
+    user's environment only, never by a project."""
+    from dlc.cache.signing import policy_of
+
+    private = os.environ.get("DLC_CACHE_SIGNING_KEY")
+    return policy_of(config.trusted_keys, config.signed_since, Path(private).expanduser() if private else None)
 
 
 def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:

@@ -60,6 +60,14 @@ KEYS: Final = (
         "cache.level-timeout", float, DEFAULT_TIMEOUT, "seconds without an answer after which a level is left alone"
     ),
     KeyDoc("cache.upload-time", float, DEFAULT_UPLOAD_TIME, "seconds that a build waits at its end for its uploads"),
+    KeyDoc(
+        "cache.trusted-keys",
+        tuple[str, ...],
+        (),
+        "public keys, as `dlc cache keygen` prints them; if there is one, only results that they signed are used",
+        trusted=True,
+    ),
+    KeyDoc("cache.signed-since", str, "", "date or time, as 2026-11-26: what was signed before it is not used"),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
     KeyDoc("plugins.ops", Paths, (), "op packs: files `*.ops.yaml`, or directories of such, relative to the file"),
 )
@@ -106,6 +114,21 @@ class Config:
     def cache_mode(self) -> CacheMode:
         """How the cache is used."""
         return self["cache.mode"].value
+
+    @property
+    def trusted_keys(self) -> tuple[str, ...]:
+        """Public keys whose results the cache uses; () for all results. Raises DlcError (USAGE) if a file that is not
+        trusted names them."""
+        found = self["cache.trusted-keys"]
+        if found.foreign and found.value:
+            message = f"cache.trusted-keys sets whose results dlc uses, and {found.origin} is not trusted"
+            raise error(UNTRUSTED, message, help=found.foreign, exit_code=ExitCode.USAGE)
+        return found.value
+
+    @property
+    def signed_since(self) -> str:
+        """A date or time; "" for none."""
+        return self["cache.signed-since"].value
 
     @property
     def cache_levels(self) -> Levels:

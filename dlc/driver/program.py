@@ -51,13 +51,21 @@ class Compiler:
         *,
         jobs: int = 0,
         ops: Sequence[str | Path] = (),
+        trusted_keys: Sequence[str] = (),
+        signing_key: str | Path | None = None,
     ) -> Compiler:
-        """All installed plugins and the op packs in `ops`, no configuration file, and the cache in a directory."""
+        """All installed plugins and the op packs in `ops`, no configuration file, and the cache in a directory.
+
+        By default that is the user's. `trusted_keys` and `signing_key` as for `dlc.build`.
+        """
         from dlc.cache import open_cache
+        from dlc.cache.signing import policy_of
         from dlc.plugins.discovery import load_registry
 
         directory = None if cache_dir is None else Path(cache_dir)
-        return cls(load_registry(packs=map(Path, ops)), open_cache(directory, cache), jobs=jobs)
+        policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key))
+        registry = load_registry(packs=map(Path, ops))
+        return cls(registry, open_cache(directory, cache, policy=policy), jobs=jobs)
 
     def artifact(
         self,
@@ -174,6 +182,8 @@ def build(
     ops: Sequence[str | Path] = (),
     cache_dir: str | Path | None = None,
     cache: CacheMode = "rw",
+    trusted_keys: Sequence[str] = (),
+    signing_key: str | Path | None = None,
 ) -> Program:
     """Compile a model and load the program, as `dlc build` and `dlc.load` do.
 
@@ -188,6 +198,8 @@ def build(
         ops: Op packs beside those of plugins, as for `--ops`: files or directories.
         cache_dir: Directory of the cache, by default the user's.
         cache: How the cache is used, as for `--cache`.
+        trusted_keys: Public keys, as for cache.trusted-keys; () uses all results, whoever made them.
+        signing_key: File of the private key that signs results, as for DLC_CACHE_SIGNING_KEY.
 
     Raises:
         DlcError: the model cannot be read or built, or an option is unknown.
@@ -195,7 +207,7 @@ def build(
     source = (
         Source(data=model) if isinstance(model, bytes) else model if isinstance(model, Source) else Source(Path(model))
     )
-    compiler = Compiler.open(cache_dir, cache, ops=ops)
+    compiler = Compiler.open(cache_dir, cache, ops=ops, trusted_keys=trusted_keys, signing_key=signing_key)
     try:
         place = None if output is None else Path(output)
         return compiler.program(source, target, settings, place, dims=dims, shapes=shapes, specialise=specialise)

@@ -200,6 +200,7 @@ class Session:
         """
         running = [Running(job.step, job.subject, k, len(jobs)) for k, job in enumerate(jobs, 1)]
         work = [(job, job_key(job, code), each) for job, each in zip(jobs, running, strict=True)]
+        report.parts += [key.digest for _, key, _ in work]
         found = [self._job(*each) for each in work] if code else self._at_once(work)
         for _, cached in found:
             report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")

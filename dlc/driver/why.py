@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from dlc.api.artifact import Artifact, Job
 from dlc.base.diagnostics import DlcError
 from dlc.base.report import Report
-from dlc.cache import Cache, Key, Record, Store, diff_keys
+from dlc.cache import Cache, Key, Record, diff_keys
 from dlc.cache.envelope import Damaged
 from dlc.cache.key import equal_lines
-from dlc.cache.upkeep import complete, records
+from dlc.cache.signing import CAUSES
+from dlc.cache.upkeep import records
 from dlc.driver.build import function_steps
 from dlc.driver.pipeline import BUILD, EMIT, PARSE
 from dlc.driver.replay import steps_of
@@ -67,7 +68,7 @@ class Past:
     def has(self, key: Key) -> bool:
         """Whether the result under `key` is complete."""
         found = self._same(key)
-        return found is not None and complete(self._cache.store, found)
+        return found is not None and self._cache.has(found)
 
     def finding(self, step: str, key: Key, subject: str = "", own: Container[str] = ()) -> Finding:
         """`key` held against the nearest other one of the same step; texts of keys in `own` are no others.
@@ -81,10 +82,11 @@ class Past:
             lines = diff_keys(near.key, key) if near and related else ()
             reason = "differs from an earlier build of this model" if lines else ""
             return Finding(step, "hit", lines, reason, key.lines)
+        if (same := self._same(key)) is not None:
+            cause = self._cache.policy.refusal(same)
+            return Finding(step, "miss", (), CAUSES[cause] if cause else "its outputs were evicted", key.lines)
         if near is None:
             return Finding(step, "miss", (), "nothing is cached for this step", key.lines)
-        if self._same(key) is not None:
-            return Finding(step, "miss", (), "its outputs were evicted", key.lines)
         lines = diff_keys(near.key, key)
         if not related and len(lines) > _FEW:
             return Finding(step, "miss", (), f"nothing of {self._model} is cached for this step", key.lines)
@@ -172,12 +174,12 @@ Follow = Callable[[Cache, "Callable[[StepRecord[Any]], None]"], object]
 """Compiles with a cache, telling a function every step."""
 
 
-def explain(follow: Follow, pipeline: ResolvedPipeline, store: Store, model: str) -> tuple[Finding, ...]:
-    """How a build stands to what a store holds: a finding per step, and one per kernel where those are known.
+def explain(follow: Follow, pipeline: ResolvedPipeline, given: Cache, model: str) -> tuple[Finding, ...]:
+    """How a build stands to what a cache holds: a finding per step, and one per kernel where those are known.
 
     `model` is the name of the model's file: earlier builds of it are what is compared with.
     """
-    cache = Watching(store, "ro")
+    cache = Watching(given.store, "ro", policy=given.policy)
     past = Past(cache, model)
     steps: list[StepRecord[Any]] = []
     between = [(f.name, step.spec) for f in pipeline.functions for step in function_steps(f, pipeline)]

@@ -15,7 +15,7 @@ from tests.conftest import Golden
 from tests.op_packs.packs import SOUND
 from tests.training.linear import Linear, blobs, save
 
-MAPS = {"counts", "memory", "ops", "offers"}
+MAPS = {"counts", "memory", "ops", "offers", "refused"}
 """Objects whose keys are names of things, not part of the form."""
 
 LISTS = {"missed", "notes"}
@@ -48,6 +48,11 @@ LINES = {
     "cache_verify": ["cache", "verify"],
     "cache_trim": ["cache", "trim", "1GiB"],
     "cache_clear": ["cache", "clear"],
+    "cache_export": ["cache", "export", "-o", "other.dlccache"],
+    "cache_import": ["cache", "import", "made.dlccache", "--cache-dir", "new"],
+    "cache_keygen": ["cache", "keygen", "-o", "other.pem"],
+    "cache_sign": ["cache", "sign", "--as-is"],
+    "cache_audit": ["cache", "audit", "small.onnx"],
     "trust": ["trust"],
     "plugins": ["plugins"],
     "doctor": ["doctor"],
@@ -102,6 +107,10 @@ def test_form_of_the_document(
         monkeypatch.setattr("dlc.runtime.loading.load", lambda *_, **__: Linear())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     if name.startswith("cache_"):
         assert dlc("build", "small.onnx", "-o", "made", "-q").code == 0
+        assert dlc("cache", "export", "-o", "made.dlccache").code == 0
+        assert dlc("cache", "keygen", "-o", "key.pem").code == 0
+    if name == "cache_sign":
+        monkeypatch.setenv("DLC_CACHE_SIGNING_KEY", "key.pem")
     ran = dlc(*LINES[name], "--json")
     found = ran.document
     golden(f"json/{name}.txt", f"{found['schema']}\n{json.dumps(form(found), indent=2)}")

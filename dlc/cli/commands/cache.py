@@ -1,4 +1,4 @@
-"""`dlc cache stats | why | verify | trim | clear`."""
+"""`dlc cache stats | why | verify | trim | clear`, and the commands of `cache_bundle` and `cache_sign`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from dlc.base.diagnostics import Diagnostic, ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
+from dlc.cli.commands import cache_bundle, cache_sign
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, size
 from dlc.cli.workspace import Workspace, configuration, open_configured, opened_cache
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=CONTEXT,
-    help="Inspect and clean the cache.",
+    help="Inspect and clean the cache, and carry it to other machines.",
     no_args_is_help=True,
 )
 
@@ -51,6 +52,8 @@ def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> 
 def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
     """Print sizes, hits and misses, and the time that hits saved."""
     del json
+    from dlc.cache.signing import CAUSES
+
     with _opened(ctx.obj, where, "ro") as cache:
         found = cache.statistics()
     total = found.total
@@ -64,6 +67,9 @@ def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = Fa
         f"{size(level.bytes_read)} downloaded, {size(level.bytes_written)} uploaded, {level.failures} failures"
         for level in total.levels
     ]
+    if total.refused:
+        causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in total.refused.items())
+        lines.append(f"{sum(total.refused.values())} results were there and not used: {causes}")
     if total.errors or found.set_aside:
         lines.append(f"{total.errors} damaged entries or failed operations, {found.set_aside} things set aside")
     data = {
@@ -97,7 +103,7 @@ def why(
         found = explain(
             lambda watching, on_step: space.compile(prepared, watching, on_step=on_step),
             prepared.pipeline,
-            opened.store,
+            opened,
             Path(model).name,
         )
     return Outcome("\n".join(_lines(found)), {"findings": [to_json(finding) for finding in found]})
@@ -147,6 +153,16 @@ def clear(ctx: typer.Context, where: flags.CacheDirectory, yes: Yes = False, jso
         return Outcome("nothing removed", {})
     config = configuration(replace(where, mode="rw"))
     return _removal(terminal, config, lambda cache: cache.clear())
+
+
+for _name, _command in (
+    ("export", cache_bundle.export),
+    ("import", cache_bundle.import_),
+    ("keygen", cache_sign.keygen),
+    ("sign", cache_sign.sign),
+    ("audit", cache_sign.audit),
+):
+    app.command(_name)(_command)
 
 
 def _removal(terminal: Terminal, config: Config, remove: Callable[[Cache], Trimmed], *, left: bool = False) -> Outcome:

@@ -66,6 +66,8 @@ def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
 
     if levels := config.as_trusted.cache_levels.levels:
         yield f"cache.levels={','.join(level.shown for level in levels)}", config["cache.levels"].origin
+    if keys := config.as_trusted.trusted_keys:
+        yield f"cache.trusted-keys={','.join(keys)}", config["cache.trusted-keys"].origin
     registry = load_registry(config.disabled)
     terminal.tell(*registry.problems)
     groups: tuple[tuple[Kind, str, str], ...] = (
