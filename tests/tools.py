@@ -27,15 +27,22 @@ PACKAGES = {
     "pkg-config": "pkg-config",
     "nm": "binutils",
     "objdump": "binutils",
+    "nginx": "nginx-light",
+    "redis-server": "redis-server",
 }
 """What tests use → the packages of Debian and Ubuntu that have it."""
 
 
+def program(tool: str) -> str | None:
+    """Where a program of `PACKAGES` is; servers are where only root's PATH may lead."""
+    return shutil.which(tool) or shutil.which(tool, path="/usr/sbin")
+
+
 @cache
 def is_here(tool: str) -> bool:
-    """Whether a program of `PACKAGES` is on PATH, or a compiler can link with its sanitizers."""
+    """Whether a program of `PACKAGES` is on this machine, or a compiler can link with its sanitizers."""
     compiler, _, part = tool.partition("'s ")
-    return _can_sanitize(compiler) if part else shutil.which(tool) is not None
+    return _can_sanitize(compiler) if part else program(tool) is not None
 
 
 def found(*tools: str) -> tuple[str, ...]:

@@ -10,10 +10,12 @@ import secrets
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from dlc.base.cache_levels import NO_LEVELS, Levels
 from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.cache.counts import Counts, merge_counts
@@ -51,10 +53,11 @@ class Cache:
         self.mode: CacheMode = mode
         self.policy = policy
         self._size_limit = size_limit
-        self._lock = threading.Lock()  # guards the four below
+        self._lock = threading.Lock()  # guards the five below
         self._holdings = Holdings(size_limit)
         self._counts = Counts()
         self._saved = Counts()  # the part of them that the store has
+        self._refused: set[str] = set()  # key digests whose records are there and not used
         self._flights: dict[str, tuple[threading.Lock, int]] = {}  # lock and number of threads, by key digest
 
     @property
@@ -94,7 +97,10 @@ class Cache:
         if record is not None and complete(self.store, record):
             self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
-        self._count(Counts(misses=1, **({refusal: 1} if refusal else {})))
+        self._count(Counts(misses=1))
+        if refusal:
+            self._count(replace(Counts(), **{refusal: 1}))
+            self._refused.add(key.digest)
         if self.mode == "require":
             raise _miss(f"step {key.value('step')} has no cached result", self.why(key))
         return None
@@ -156,7 +162,8 @@ class Cache:
                 self.store.put(digest, payload, replace=self.mode == "refresh")
             self._count(Counts(bytes_written=content_size(payload)))
         # Last: whoever finds the record finds its objects.
-        self.store.put(key.digest, text, "record")
+        heals = self.policy.signer is not None and key.digest in self._refused
+        self.store.put(key.digest, text, "record", replace=heals or self.mode == "refresh")
         return record
 
     def _admitted(self, key: Key, record: int, payloads: Mapping[str, Payload]) -> bool:
@@ -217,12 +224,12 @@ class Cache:
     def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):
             return settled_digest(path, algorithm)
-        return file_digest(self.store, path, algorithm, writes=self.mode == "rw", policy=self.policy)
+        return file_digest(self.store.here, path, algorithm, writes=self.mode == "rw", policy=self.policy)
 
     def remember_file(self, path: Path, digest: str) -> None:
         """Note the SHA-256 of a file on disk for `file_sha256`. OSError if it is not there."""
         if self.mode in ("rw", "refresh"):
-            remember_file(self.store, path, digest, "sha256", policy=self.policy)
+            remember_file(self.store.here, path, digest, "sha256", policy=self.policy)
 
     def why(self, key: Key) -> str:
         """Why `key` is a miss: the nearest earlier record of the same step, and the lines that differ."""
@@ -253,14 +260,16 @@ class Cache:
         """Remove everything, statistics and things set aside included."""
         done = clear(self.store)
         with self._lock:
-            self._counts, self._saved = Counts(errors=-self.store.errors), Counts()
+            self._counts, self._saved = Counts() - self._of_store(), Counts()
         return done
 
     def close(self) -> None:
-        """Keep this process's counts, evict down to the size limit if anything was written, release the store."""
+        """Wait for uploads, keep this process's counts, evict down to the size limit if anything was written, and
+        release the store."""
         if self.mode in ("rw", "refresh"):
+            self.store.settle()
             self._save_counts()
-            if self._counts.bytes_written:
+            if self._counts.bytes_written or any(level.bytes_read for level in self.store.levels):
                 self.make_room(self._holdings.entries.keys())
         self.store.close()
 
@@ -285,9 +294,13 @@ class Cache:
             self._counts += more
 
     def _session(self) -> Counts:
-        """Counts since the cache was opened; the store counts errors by itself."""
+        """Counts since the cache was opened."""
         with self._lock:
-            return self._counts + Counts(errors=self.store.errors)
+            return self._counts + self._of_store()
+
+    def _of_store(self) -> Counts:
+        """What the store counts by itself."""
+        return Counts(errors=self.store.errors, levels=self.store.levels)
 
     def _unsaved(self) -> Counts:
         session = self._session()
@@ -310,16 +323,25 @@ def open_cache(
     mode: CacheMode,
     *,
     size_limit: int | None = DEFAULT_SIZE,
+    levels: Levels = NO_LEVELS,
     policy: Policy = EVERYTHING,
 ) -> Cache:
-    """The cache in `directory` (None: the user's cache directory), ready for `mode`.
+    """The cache in `directory` (None: the user's cache directory) with `levels` behind it, ready for `mode`.
 
     Never raises for an unfit directory: `Cache.warnings` then says why the build goes on without.
     """
     if mode == "off":
         return Cache(MemoryStore(), mode)
     readonly = mode in ("ro", "require")
-    store = LocalStore(cache_directory(directory), readonly=readonly)
+    place = cache_directory(directory)
+    # A machine that only reads what others made may never have had a directory.
+    absent = readonly and bool(levels.levels) and not place.exists()
+    store: Store = MemoryStore() if absent else LocalStore(place, readonly=readonly)
+    if levels.levels:
+        from dlc.cache.levels import LeveledStore  # a build that only uses the directory does not pay for it
+
+        largest = size_limit or DEFAULT_SIZE
+        store = LeveledStore(store, levels, writes=not readonly, largest=largest, refusal=policy.refusal)
     return Cache(store, mode, size_limit=size_limit, policy=policy)
 
 

@@ -21,11 +21,12 @@ from typing import Final, Literal, TypeAlias
 
 from dlc.base.diagnostics import Diagnostic
 from dlc.cache.blobs import Blobs
+from dlc.cache.counts import LevelCounts
 from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import HEADER_SIZE, TABLES, Damaged, Table, seal, unseal
 from dlc.cache.index import Index
 from dlc.cache.running import Running, forget_past
-from dlc.cache.store import Entry
+from dlc.cache.store import Entry, Store
 from dlc.cache.trouble import TROUBLE, classify, warning
 from dlc.files.hashing import OwnedFile, content_sha256, content_size
 from dlc.files.linking import LINK_ABOVE
@@ -52,6 +53,7 @@ class LocalStore:
         self.directory = directory
         self.warnings: list[Diagnostic] = []
         self.errors = 0
+        self.levels: tuple[LevelCounts, ...] = ()
         self.access: Access = "ro" if readonly else "rw"
         self._touch_after = touch_after
         self._blobs = Blobs(directory, touch_after)
@@ -62,6 +64,11 @@ class LocalStore:
         if problem := prepare(directory, readonly=readonly):
             self.warnings.append(problem)
             self.access = "off"
+
+    @property
+    def here(self) -> Store:
+        """See `Store.here`."""
+        return self
 
     def get(self, digest: str, table: Table = "object") -> bytes | None:
         """See `Store.get`."""
@@ -262,6 +269,9 @@ class LocalStore:
                 self._blobs.sweep(corrupt_age=0.0)
                 drop_old_indexes(self.directory)
                 forget_past(self.directory)
+
+    def settle(self) -> None:
+        """See `Store.settle`: nothing is on its way."""
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlc.base.diagnostics import Diagnostic
+from dlc.cache.counts import LevelCounts
 from dlc.cache.envelope import HEADER_SIZE, Damaged, Table, seal, unseal
-from dlc.cache.store import Entry
+from dlc.cache.store import Entry, Store
 from dlc.files.hashing import OwnedFile, content_size
 from dlc.files.writing import write_atomically
 
@@ -22,9 +23,15 @@ class MemoryStore:
     kinds: dict[str, Table] = field(default_factory=dict[str, Table])
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     errors: int = 0
+    levels: tuple[LevelCounts, ...] = ()
     aside: int = 0
     clock: int = 0  # stands in for time: one tick per use
     used: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def here(self) -> Store:
+        """See `Store.here`."""
+        return self
 
     def get(self, digest: str, table: Table = "object") -> bytes | None:
         """See `Store.get`."""
@@ -128,6 +135,9 @@ class MemoryStore:
         """See `Store.clear`."""
         self.delete(list(self.sealed))
         self.aside = 0
+
+    def settle(self) -> None:
+        """See `Store.settle`: nothing is on its way."""
 
     def close(self) -> None:
         """Nothing is pending."""

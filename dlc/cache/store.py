@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from dlc.base.diagnostics import Diagnostic
+from dlc.cache.counts import LevelCounts
 from dlc.cache.envelope import Table
 from dlc.files.hashing import OwnedFile
 
-CHUNK = 1 << 20  # bytes hashed or copied at a time
+CHUNK: Final = 1 << 20  # bytes hashed or copied at a time
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,25 @@ class Store(Protocol):
     """Payloads by 64-digit hex name in three tables. No method raises for trouble with the medium: a read answers
     None, a write does nothing, and the trouble is reported once in `warnings`."""
 
-    warnings: list[Diagnostic]
-    errors: int  # entries found damaged, and operations that failed, since the store was opened
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        """What the user should hear of."""
+        ...
+
+    @property
+    def errors(self) -> int:
+        """Entries found damaged, and operations that failed, since the store was opened."""
+        ...
+
+    @property
+    def levels(self) -> tuple[LevelCounts, ...]:
+        """What came from and went to other levels than this machine, since the store was opened."""
+        ...
+
+    @property
+    def here(self) -> Store:
+        """The part of it that is on this machine: for what says nothing to others."""
+        ...
 
     def get(self, digest: str, table: Table = "object") -> bytes | None:
         """The verified payload; None if absent, or if damaged (it is then set aside and counted in `errors`)."""
@@ -116,6 +134,10 @@ class Store(Protocol):
 
     def clear(self) -> None:
         """Remove everything set aside, and what is left of entries that are not ours."""
+        ...
+
+    def settle(self) -> None:
+        """Wait, for a limited time, for what is on its way to other levels."""
         ...
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlc.base.cache_levels import without_credentials
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, escape
 from dlc.driver.session import StepFailed
 from dlc.plugins.owner import owner_of
@@ -56,7 +57,7 @@ def _keep(cause: BaseException, failed: StepFailed | None, arguments: Sequence[s
         head = [f"# RUN: {failed.spec}", f"# dlc {__version__}", "#", *(f"# {line}" for line in shown)]
         text, key = "\n".join([*head, failed.input_text]), failed.spec + failed.input_text
     else:
-        command = f"dlc {' '.join(map(escape, arguments))}"
+        command = f"dlc {without_credentials(' '.join(map(escape, arguments)))}"
         text, key = "\n".join([command, f"dlc {__version__}", "", *shown, ""]), command + trace
     digest = sha256(key.encode("utf-8", "backslashreplace")).hexdigest()[:12]
     name = f"dlc-crash-{digest}.{'dlc' if again else 'txt'}"

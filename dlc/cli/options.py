@@ -56,6 +56,15 @@ class CacheOptions:
         help="Directory of the cache. By default cache.dir of the configuration, else the user's cache directory.",
         panel=CACHE,
     )
+    levels: str | None = flag(
+        None,
+        "--cache-levels",
+        metavar="URLS",
+        help="Caches behind the directory that machines share, nearest first: https://cache.example/dlc#rw,s3://ci. "
+        "Builds upload to those that end in #rw. disk stands for the directory, and alone for no others. By default "
+        "cache.levels of the configuration.",
+        panel=CACHE,
+    )
     trust_config: bool = flag(
         False,
         "--trust-config",

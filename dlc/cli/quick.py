@@ -23,6 +23,7 @@ VALUES: Final = {
     "-o": "output",
     "--cache": "cache",
     "--cache-dir": "cache_dir",
+    "--cache-levels": "cache_levels",
 }
 """Flags that take a value, by what they mean."""
 
@@ -44,7 +45,7 @@ def quick_build(terminal: Terminal, arguments: Sequence[str]) -> Outcome | None:
         config = configuration(cache)
         if config.cache_mode not in _READING:
             return None
-        with opened_cache(terminal, config) as opened:
+        with opened_cache(terminal, config, may_be_absent=True, shared=False) as opened:
             return rebuild(terminal, config, opened, chosen, output or default_output(chosen.model))
     except DlcError:
         return None  # typer's way meets the same problem and tells it
@@ -81,4 +82,5 @@ def parse(arguments: Sequence[str]) -> tuple[BuildOptions, CacheOptions, Path | 
     directory = Path(one["cache_dir"]) if "cache_dir" in one else None
     output = Path(one["output"]) if "output" in one else None
     mode = cast("CacheMode | None", one.get("cache"))
-    return chosen, CacheOptions(mode, directory, "trust" in switches), output, frozenset(switches)
+    cache = CacheOptions(mode, directory, one.get("cache_levels"), "trust" in switches)
+    return chosen, cache, output, frozenset(switches)

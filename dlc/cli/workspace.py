@@ -1,7 +1,8 @@
 """What commands work with: configuration, registry, cache and session, put together from flags and environment.
 
 Nothing below the command line reads the environment, so everything it may say (DLC_CACHE, DLC_CACHE_DIR,
-DLC_CACHE_TRUSTED_KEYS, DLC_CACHE_SIGNED_SINCE, DLC_CACHE_SIGNING_KEY) is read here.
+DLC_CACHE_LEVELS, DLC_CACHE_TRUSTED_KEYS, DLC_CACHE_SIGNED_SINCE, DLC_CACHE_SIGNING_KEY) is read here, or in
+`dlc.cli.credentials`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.api.artifact import Artifact
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
+from dlc.base.cache_levels import NO_LEVELS
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.cli.options import FROM_CACHE, BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
@@ -280,19 +282,26 @@ class Workspace:
 
 
 @contextmanager
-def opened_cache(terminal: Terminal, config: Config, *, may_be_absent: bool = False) -> Generator[Cache]:
-    """The cache, closed in the end; what is wrong with it is reported, and work goes on without."""
+def opened_cache(
+    terminal: Terminal, config: Config, *, may_be_absent: bool = False, shared: bool = True
+) -> Generator[Cache]:
+    """The cache, closed in the end; what is wrong with it is reported, and work goes on without.
+
+    `shared`: with the levels behind the directory. DlcError where the file that names them is not trusted.
+    """
     try:
-        cache = open_configured(config, may_be_absent=may_be_absent)
+        cache = open_configured(config, may_be_absent=may_be_absent, shared=shared)
     except DlcError as problem:
         if not said_trusted(terminal, config, problem):
             raise
-        cache = open_configured(config.as_trusted, may_be_absent=may_be_absent)
+        cache = open_configured(config.as_trusted, may_be_absent=may_be_absent, shared=shared)
     try:
         yield cache
     finally:
         cache.close()
-        terminal.tell(*cache.warnings)
+        # A command that opens it twice meets the same trouble twice, perhaps for another reason.
+        said = {(d.code, d.message) for d in terminal.said}
+        terminal.tell(*(w for w in cache.warnings if (w.code, w.message) not in said))
 
 
 def configuration(flags: CacheOptions) -> Config:
@@ -301,10 +310,12 @@ def configuration(flags: CacheOptions) -> Config:
     layers = (
         ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
         ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),
+        ("cache.levels", os.environ.get("DLC_CACHE_LEVELS"), "DLC_CACHE_LEVELS"),
         ("cache.trusted-keys", os.environ.get("DLC_CACHE_TRUSTED_KEYS"), "DLC_CACHE_TRUSTED_KEYS"),
         ("cache.signed-since", os.environ.get("DLC_CACHE_SIGNED_SINCE"), "DLC_CACHE_SIGNED_SINCE"),
         ("cache.mode", flags.mode, "--cache"),
         ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
+        ("cache.levels", flags.levels, "--cache-levels"),
     )
     for key, text, origin in layers:
         if text:
@@ -312,16 +323,24 @@ def configuration(flags: CacheOptions) -> Config:
     return config
 
 
-def open_configured(config: Config, *, may_be_absent: bool = False) -> Cache:
-    """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built."""
+def open_configured(config: Config, *, may_be_absent: bool = False, shared: bool = False) -> Cache:
+    """The cache that the configuration names; an empty one if it `may_be_absent` and nothing was ever built.
+
+    `shared`: with the levels behind the directory.
+    """
     from dlc.cache import Cache, MemoryStore, cache_directory, open_cache
 
     if config.cache_mode == "off":
         return open_cache(None, "off")
-    policy = cache_policy(config)
-    if may_be_absent and not cache_directory(config.cache_dir).exists():
+    policy, levels = cache_policy(config), NO_LEVELS
+    if shared and (levels := config.cache_levels).levels:
+        from dlc.cli.credentials import with_credentials
+
+        levels = with_credentials(levels)
+    if may_be_absent and not levels.levels and not cache_directory(config.cache_dir).exists():
         return Cache(MemoryStore(), config.cache_mode, policy=policy)
-    return open_cache(config.cache_dir, config.cache_mode, size_limit=config.cache_size, policy=policy)
+    limit = config.cache_size
+    return open_cache(config.cache_dir, config.cache_mode, size_limit=limit, levels=levels, policy=policy)
 
 
 def cache_policy(config: Config) -> Policy:

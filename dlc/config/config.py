@@ -10,8 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from dlc.base.cache_levels import (
+    DEFAULT_TIMEOUT,
+    DEFAULT_UPLOAD_TIME,
+    LONGEST_TIME,
+    SHORTEST_TIMEOUT,
+    Levels,
+    parse_levels,
+)
 from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
-from dlc.base.diagnostics import ExitCode, error, escape
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error, escape
 from dlc.spec import Bytes, Spec
 from dlc.spec.configurable import UNTRUSTED
 from dlc.spec.convert import Problem, read, write
@@ -40,6 +48,17 @@ KEYS: Final = (
     KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
     KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "maximum size of the cache, for builds and `dlc cache trim`"),
     KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, no cache, fail on a miss, or rebuild and write"),
+    KeyDoc(
+        "cache.levels",
+        tuple[str, ...],
+        (),
+        "caches that machines share, by URL, nearest first; builds upload to those whose URL ends in #rw",
+        trusted=True,
+    ),
+    KeyDoc(
+        "cache.level-timeout", float, DEFAULT_TIMEOUT, "seconds without an answer after which a level is left alone"
+    ),
+    KeyDoc("cache.upload-time", float, DEFAULT_UPLOAD_TIME, "seconds that a build waits at its end for its uploads"),
     KeyDoc(
         "cache.trusted-keys",
         tuple[str, ...],
@@ -110,6 +129,30 @@ class Config:
         return self["cache.signed-since"].value
 
     @property
+    def cache_levels(self) -> Levels:
+        """Levels behind the cache's directory. Raises DlcError (USAGE), whose text holds no credentials."""
+        given = self["cache.levels"]
+        try:
+            levels = parse_levels(given.value)
+        except ValueError as problem:
+            raise _refused(
+                "bad-option", f"cache.levels: {problem}", given, "as in https://cache.example/dlc#rw"
+            ) from None
+        if levels and given.foreign:
+            message = f"cache.levels says where results come from that dlc runs, and {given.origin} is not trusted"
+            raise _refused(UNTRUSTED, message, given, given.foreign)
+        if self.file is not None and given.origin.startswith(f"{self.file.name}:"):
+            for level in levels:
+                if level.has_credentials:
+                    help = "give them by DLC_CACHE_LEVELS, DLC_CACHE_TOKEN or ~/.netrc"
+                    raise _refused("bad-config", f"cache.levels: {level.label} has credentials in a file", given, help)
+        for key, least in (("cache.level-timeout", SHORTEST_TIMEOUT), ("cache.upload-time", 0.0)):
+            if not least <= self[key].value <= LONGEST_TIME:
+                message = f"{key} is {self[key].value:g} and not from {least:g} to {LONGEST_TIME:g} seconds"
+                raise _refused("bad-option", message, self[key])
+        return Levels(levels, self["cache.level-timeout"].value, self["cache.upload-time"].value)
+
+    @property
     def as_trusted(self) -> "Config":
         """The same after the user said that the file is trusted."""
         return self.with_settings({key: replace(setting, foreign="") for key, setting in self.settings.items()})
@@ -177,6 +220,10 @@ def matches(doc: KeyDoc, path: Sequence[str]) -> bool:
     """Whether `path` is a key of `doc` or the start of one."""
     parts = doc.key.split(".")
     return len(path) <= len(parts) and all(p in ("NAME", name) for p, name in zip(parts, path, strict=False))
+
+
+def _refused(code: str, message: str, setting: Setting, help: str = "") -> DlcError:
+    return error(code, message, location=Location(setting.origin), help=help, exit_code=ExitCode.USAGE)
 
 
 def _from_text(doc: KeyDoc, text: str, source: str) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from dlc.base.diagnostics import DlcError, escape
 
 if TYPE_CHECKING:
+    from dlc.base.cache_levels import Levels
     from dlc.config.config import Config
     from dlc.plugins.registry import Registry
 
@@ -30,9 +31,9 @@ class Check:
     help: str = ""
 
 
-def examine(config: Config) -> tuple[Check, ...]:
-    """Every check, in the order in which a build would meet the problem."""
-    return (*_python(), *_plugins(config), *_cache(config), *_packages())
+def examine(config: Config, credentials: Callable[[Levels], Levels]) -> tuple[Check, ...]:
+    """Every check, in the order in which a build would meet the problem; `credentials` completes the cache's levels."""
+    return (*_python(), *_plugins(config), *_cache(config), *_levels(config, credentials), *_packages())
 
 
 def _python() -> Iterator[Check]:
@@ -117,6 +118,21 @@ def _cache(config: Config) -> Iterator[Check]:
     if not cache.warnings:
         text = f"{escape(str(directory))}: {found.records} results, {found.size >> 20} MiB, mode {config.cache_mode}"
         yield Check("cache", "ok", text)
+
+
+def _levels(config: Config, credentials: Callable[[Levels], Levels]) -> Iterator[Check]:
+    from dlc.cache.remotes import probe
+
+    try:
+        levels = credentials(config.cache_levels)
+    except DlcError as problem:
+        yield Check("cache levels", "warning", problem.diagnostics[0].message, problem.diagnostics[0].help)
+        return
+    for level in levels.levels:
+        failure = probe(level, levels.timeout)
+        text = failure.reason if failure else f"answers; builds {'read and write' if level.writes else 'only read'} it"
+        help = failure.help if failure else ""
+        yield Check(f"cache level {escape(level.label)}", "warning" if failure else "ok", text, help)
 
 
 def _packages() -> Iterator[Check]:

@@ -60,7 +60,8 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work.mkdir()
     (work / "dlc.toml").write_text("")
     monkeypatch.chdir(work)
-    for name in ("DLC_CACHE", "DLC_CACHE_TRUSTED_KEYS", "DLC_CACHE_SIGNING_KEY", "FORCE_COLOR", "_DLC_COMPLETE"):
+    keys = ("DLC_CACHE_TRUSTED_KEYS", "DLC_CACHE_SIGNING_KEY")
+    for name in ("DLC_CACHE", "DLC_CACHE_LEVELS", "DLC_CACHE_TOKEN", *keys, "FORCE_COLOR", "_DLC_COMPLETE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

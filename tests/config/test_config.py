@@ -47,10 +47,13 @@ def test_every_value_remembers_its_origin(tmp_path: Path) -> None:
     shown = {key: (value, origin) for key, value, origin in config.show()}
     assert shown == {
         "cache.dir": (str(tmp_path / "cache"), "dlc.toml:15"),
+        "cache.level-timeout": ("5.0", "default"),
+        "cache.levels": ("", "default"),
         "cache.mode": ("rw", "default"),
         "cache.signed-since": ("", "default"),
         "cache.trusted-keys": ("", "default"),
         "cache.size": ("1GiB", "--cache-size"),
+        "cache.upload-time": ("10.0", "default"),
         "pipeline.host": ("train,lower,fuse{max-ops=8}", "dlc.toml:7"),
         "pipeline.infer": ("lower", "plugin core"),
         "pipeline.quick": ("lower,order", "dlc.toml:8"),

@@ -117,27 +117,26 @@ def build(
     terminal.quiet = quiet
     chosen, directory = options.of(model), asked.output or default_output(model)
     _check(asked, directory)
-    config = configuration(cache)
-    if asked.plain and (found := _built_before(terminal, config, chosen, directory)):
-        return found
-    space = Workspace.open(terminal, cache)
-    prepared = space.prepare(chosen)
     if asked.print_pipeline:
-        return Outcome(
-            str(prepared.pipeline), {"pipeline": prepared.pipeline.text, "target": str(prepared.pipeline.backend)}
-        )
-    with space.cache() as opened:
+        pipeline = Workspace.open(terminal, cache).prepare(chosen).pipeline
+        return Outcome(str(pipeline), {"pipeline": pipeline.text, "target": str(pipeline.backend)})
+    config = configuration(cache)
+    # Opened once: what is learnt of servers behind the cache, such as that one does not answer, holds for all of it.
+    with opened_cache(terminal, config) as opened:
+        if asked.plain and (found := _built_before(terminal, config, opened, chosen, directory)):
+            return found
+        space = Workspace.open(terminal, cache)
+        prepared = space.prepare(chosen)
         done, build = _build(space, prepared, opened, asked, directory, jobs)
         if asked.plain:
             remember_build(space, prepared, chosen, opened, build, directory)
         return done
 
 
-def _built_before(terminal: Terminal, config: Config, chosen: BuildOptions, directory: Path) -> Outcome | None:
-    if config.cache_mode in ("off", "refresh"):
-        return None
-    with opened_cache(terminal, config) as cache:
-        return rebuild(terminal, config, cache, chosen, directory)
+def _built_before(
+    terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptions, directory: Path
+) -> Outcome | None:
+    return None if cache.mode in ("off", "refresh") else rebuild(terminal, config, cache, chosen, directory)
 
 
 def _check(asked: BuildOutput, directory: Path) -> None:

@@ -44,7 +44,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> AbstractContextManager[Cache]:
     """The configured cache, in a mode that suits the command."""
-    return opened_cache(terminal, configuration(replace(where, mode=mode)), may_be_absent=True)
+    return opened_cache(terminal, configuration(replace(where, mode=mode)), may_be_absent=True, shared=False)
 
 
 @app.command()
@@ -61,6 +61,11 @@ def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = Fa
         f"{found.records} results, {found.objects} objects, {size(found.size)}",
         f"{total.hits} hits, {total.misses} misses ({100 * total.hit_rate:.1f} % hits)",
         f"{_seconds(total)} of work saved; {size(total.bytes_read)} read, {size(total.bytes_written)} written",
+    ]
+    lines += [
+        f"{escape(level.level)}: {level.hits} hits, {level.ms_saved / 1000:.1f} s of work saved; "
+        f"{size(level.bytes_read)} downloaded, {size(level.bytes_written)} uploaded, {level.failures} failures"
+        for level in total.levels
     ]
     if total.refused:
         causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in total.refused.items())
@@ -117,7 +122,7 @@ def verify(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = F
     ]
     lines += [f"  {'still there' if digest in found.kept else 'set aside'}: {digest}" for digest in found.bad]
     if found.dangling:
-        lines.append(f"{found.dangling} results have lost outputs to eviction; they will be built again")
+        lines.append(f"{found.dangling} results lack outputs, which were evicted or are in other levels only")
     data = {"checked": found.checked, "bytes": found.size, "bad": list(found.bad), "dangling": found.dangling}
     return Outcome("\n".join(lines), data, ExitCode.MODEL if found.bad else ExitCode.OK)
 

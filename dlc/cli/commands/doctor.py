@@ -45,10 +45,11 @@ def doctor(
         flag = "--target" if output is None else "--output"
         help = "add --measure-machine, or leave it out"
         raise error("no-effect", f"{flag}: nothing is measured", help=help, exit_code=ExitCode.USAGE)
+    from dlc.cli.credentials import with_credentials
     from dlc.cli.workspace import configuration
     from dlc.plugins.doctor import examine
 
-    found = examine(configuration(cache))
+    found = examine(configuration(cache), with_credentials)
     marks = {"ok": "ok  ", "warning": "note", "error": "FAIL"}
     lines: list[str] = []
     for check in found:

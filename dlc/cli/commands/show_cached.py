@@ -36,7 +36,7 @@ class Match:
 
 def show_cached(space: Workspace, prefix: str, text: bool, origins: bool, output: Path | None) -> Outcome:
     """The one thing whose digest starts with `prefix`. Raises DlcError (USAGE) for none or several."""
-    with opened_cache(space.terminal, space.config, may_be_absent=True) as cache:
+    with opened_cache(space.terminal, space.config, may_be_absent=True, shared=False) as cache:
         found = _only(prefix, list(_matches(cache, prefix)))
         if found.record is None:
             return _object(cache, found, text, output)

@@ -64,6 +64,8 @@ def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
     from dlc.plugins.registry import Kind
     from dlc.spec import Spec
 
+    if levels := config.as_trusted.cache_levels.levels:
+        yield f"cache.levels={','.join(level.shown for level in levels)}", config["cache.levels"].origin
     if keys := config.as_trusted.trusted_keys:
         yield f"cache.trusted-keys={','.join(keys)}", config["cache.trusted-keys"].origin
     registry = load_registry(config.disabled)
