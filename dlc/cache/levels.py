@@ -28,10 +28,20 @@ from dlc.files.writing import write_atomically
 class LeveledStore:
     """A `Store`: `local`, then `levels`. Threads may share one.
 
-    `writes`: whether anything is written, here or elsewhere; `largest`: bytes of an object that is taken from a level.
+    `writes`: whether anything is written, here or elsewhere; `largest`: bytes of an object that is taken from a level;
+    `refusal`: why a record is not used, "" if it is: where one is not, the next level is asked.
     """
 
-    def __init__(self, local: Store, levels: Levels, *, writes: bool, largest: int) -> None:
+    def __init__(
+        self,
+        local: Store,
+        levels: Levels,
+        *,
+        writes: bool,
+        largest: int,
+        refusal: Callable[[Record], str] = lambda _record: "",
+    ) -> None:
+        self._refusal = refusal
         self._local, self._writes, self._wait = local, writes, levels.upload_time
         self._lock = threading.Lock()  # guards the three below
         self._warned: list[Diagnostic] = []
@@ -66,10 +76,10 @@ class LeveledStore:
     def get(self, digest: str, table: Table = "object") -> bytes | None:
         """See `Store.get`."""
         payload = self._local.get(digest, table)
+        if table == "record":
+            return payload if payload is not None and self._is_used(payload) else self._fetch_record(digest, payload)
         if payload is not None or table == "stat":
             return payload
-        if table == "record":
-            return self._fetch_record(digest)
         found = self._fetch(digest)
         return found.read_bytes() if isinstance(found, Path) else found
 
@@ -194,17 +204,26 @@ class LeveledStore:
         """See `Store.clear`: what is here."""
         self._local.clear()
 
-    def _fetch_record(self, digest: str) -> bytes | None:
-        """A record from the first level that has it."""
+    def _is_used(self, payload: bytes) -> bool:
+        try:
+            return not self._refusal(Record.from_bytes(payload))
+        except Damaged:  # of another version; nobody else's is better
+            return True
+
+    def _fetch_record(self, digest: str, refused: bytes | None) -> bytes | None:
+        """A record from the first level that has one that is used; else the first that is not, which says why."""
         for number, level in enumerate(self._levels):
             if (found := level.record(digest)) is not None:
                 record, payload = found
+                if self._refusal(record):
+                    refused = payload if refused is None else refused
+                    continue
                 with self._lock:
                     self._found[digest] = record, number
                 if self._writes:
                     self._local.put(digest, payload, "record")
                 return payload
-        return None
+        return refused
 
     def _fetch(self, digest: str) -> bytes | OwnedFile | None:
         """An object from the first level that has it; it is here as well from then on, if anything is written."""

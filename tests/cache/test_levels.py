@@ -15,6 +15,7 @@ from dlc.cache import Cache, CacheMode, Key, Record, open_cache
 from dlc.cache.counts import Counts, LevelCounts
 from dlc.cache.envelope import seal
 from dlc.cache.guard import Breaker
+from dlc.cache.signing import EVERYTHING, Policy, read_signer, write_key
 from tests.cache.faulty import FAULTS, READING, FaultyServer, serving
 
 KEY = Key.of(step="fuse{max-ops=8}", code="dlc 0.1.0 91be", input="graph 3f2a")
@@ -29,9 +30,16 @@ def server() -> Iterator[FaultyServer]:
         yield found
 
 
-def opened(home: Path, *urls: str, mode: CacheMode = "rw", timeout: float = 5.0, upload_time: float = 10.0) -> Cache:
+def opened(
+    home: Path,
+    *urls: str,
+    mode: CacheMode = "rw",
+    timeout: float = 5.0,
+    upload_time: float = 10.0,
+    policy: Policy = EVERYTHING,
+) -> Cache:
     """The cache of one machine."""
-    return open_cache(home, mode, levels=Levels(parse_levels(urls), timeout, upload_time))
+    return open_cache(home, mode, levels=Levels(parse_levels(urls), timeout, upload_time), policy=policy)
 
 
 def make(home: Path, *urls: str) -> Record:
@@ -377,3 +385,29 @@ def test_what_is_no_level(texts: list[str], word: str) -> None:
 def test_the_disk_is_the_first_level() -> None:
     assert parse_levels(["disk"]) == ()
     assert parse_levels(["disk", "https://x/"]) == parse_levels(["https://x/"])
+
+
+def test_signed_results_of_a_level_replace_what_is_not_used_here(server: FaultyServer, tmp_path: Path) -> None:
+    """A machine that turns keys on has its own unsigned results; they must not hide those that CI has signed."""
+    public = write_key(tmp_path / "key")
+    signing, verifying = Policy(signer=read_signer(tmp_path / "key")), Policy(frozenset([public]))
+    with opened(tmp_path / "ci", f"{server.url}#rw", policy=signing) as cache:
+        made = cache.save(KEY, OUTPUTS, {"ms": "1"})
+    make(tmp_path / "own")
+    with opened(tmp_path / "own", server.url, policy=verifying) as cache:
+        assert cache.lookup(KEY) == made
+        assert cache.counts.refused == {}
+    with opened(tmp_path / "own", policy=verifying) as cache:
+        assert cache.lookup(KEY) == made
+
+
+def test_who_signs_heals_a_poisoned_level(server: FaultyServer, tmp_path: Path) -> None:
+    public = write_key(tmp_path / "key")
+    signing = Policy(frozenset([public]), signer=read_signer(tmp_path / "key"))
+    make(tmp_path / "attacker", server.url)
+    with opened(tmp_path / "ci", f"{server.url}#rw", policy=signing) as cache:
+        assert cache.lookup(KEY) is None
+        assert cache.counts.refused == {"unsigned": 1}
+        made = cache.save(KEY, OUTPUTS, {"ms": "1"})
+    with opened(tmp_path / "other", server.url, policy=Policy(frozenset([public]))) as cache:
+        assert cache.lookup(KEY) == made

@@ -57,7 +57,7 @@ def export(
     terminal: Terminal = ctx.obj
     config = configuration(replace(where, mode="ro"))
     uses = None if everything else _uses(cache_directory(config.cache_dir), since)
-    with opened_cache(terminal, config, may_be_absent=True) as cache, terminal.progress() as progress:
+    with opened_cache(terminal, config, may_be_absent=True, shared=False) as cache, terminal.progress() as progress:
         there = chosen(cache.store, uses)
         results = [record for record in there if not cache.policy.refusal(record)]
         try:
@@ -117,7 +117,7 @@ def import_(ctx: typer.Context, file: File, where: flags.CacheDirectory, json: f
         raise error("no-such-file", f"{file} {what}", help=help, exit_code=ExitCode.USAGE)
     config = configuration(replace(where, mode="rw"))
     total = file.stat().st_size
-    with opened_cache(terminal, config) as cache, terminal.progress() as progress:
+    with opened_cache(terminal, config, shared=False) as cache, terminal.progress() as progress:
 
         def tell(name: str, done: int) -> None:
             progress.at(f"reading {name[:12]}…", "import", done >> 10, total >> 10)

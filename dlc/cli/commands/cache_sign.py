@@ -61,7 +61,7 @@ def sign(ctx: typer.Context, where: flags.CacheDirectory, as_is: AsIs = False, j
         )
     terminal: Terminal = ctx.obj
     config = configuration(replace(where, mode="rw"))
-    with opened_cache(terminal, config, may_be_absent=True) as cache:
+    with opened_cache(terminal, config, may_be_absent=True, shared=False) as cache:
         if cache.policy.signer is None:
             raise error(
                 "no-key",
