@@ -99,8 +99,11 @@ class StepChecker:
 
     def _evaluated(self, state: Graph | Plan, what: str) -> Values | str:
         """The outputs, or why there are none."""
+        graph = _graph(state)
+        if reason := obstacle(graph):  # open sizes, which no feeds have
+            return reason
         self.tell(f"verify {what}")
-        return evaluated(state, feeds_of(_graph(state), self.seed))
+        return evaluated(state, feeds_of(graph, self.seed))
 
 
 def evaluated(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
