@@ -43,6 +43,7 @@ def quick_build(terminal: Terminal, arguments: Sequence[str]) -> Outcome | None:
 
     try:
         config = configuration(cache)
+        _ = config.cache_levels  # refused where they are wrong or not trusted, though none is asked
         if config.cache_mode not in _READING:
             return None
         with opened_cache(terminal, config, may_be_absent=True, shared=False) as opened:

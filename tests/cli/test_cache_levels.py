@@ -72,6 +72,17 @@ def test_a_server_in_trouble_fails_no_build(
     assert files() == made
 
 
+def test_what_the_cache_has_whole_is_built_with_right_levels_only(dlc: Dlc, server: FaultyServer) -> None:
+    assert dlc(*BUILD, "-q").code == ExitCode.OK
+    wrong = dlc(*BUILD, "-q", "--cache-levels", "ftp://cache.example")
+    assert wrong.code == ExitCode.USAGE
+    assert "error[bad-option]: cache.levels" in wrong.err
+    Path("dlc.toml").write_text(f'[cache]\nlevels = ["{server.url}"]\n')
+    foreign = dlc(*BUILD, "-q")
+    assert foreign.code == ExitCode.USAGE
+    assert "error[untrusted]: cache.levels" in foreign.err
+
+
 def test_a_file_that_is_not_trusted_names_no_level(dlc: Dlc, server: FaultyServer) -> None:
     Path("dlc.toml").write_text(f'[cache]\nlevels = ["disk", "{server.url}#rw"]\n')
     for command in (BUILD, ("cache", "why", "small.onnx"), ("run", "small.onnx"), ("plan", "small.onnx")):
