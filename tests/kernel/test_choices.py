@@ -93,6 +93,7 @@ def test_a_choice_that_does_not_apply_says_why(text: str, reason: str) -> None:
 
 
 SINES = "kernel(f32[3,5,200]) -> (f32[3,5]) {\n k<200: r0[i,j] += sin(p0[i,j,k])\n}"
+LONG = "kernel(f32[9001]) -> (f32[1]) {\n k<9001: r0[0] += p0[k]\n}"
 COLUMNS = "kernel(f32[7,5]) -> (f32[5,7]) {\n r0[i,j] = p0[j,i]\n}"
 
 
@@ -102,6 +103,7 @@ COLUMNS = "kernel(f32[7,5]) -> (f32[5,7]) {\n r0[i,j] = p0[j,i]\n}"
         (DOTS, "loops", "loops{sums=4 rows=2}"),
         (DOTS, "loops{sums=9 rows=1}", "loops{sums=5 rows=1}"),  # as many vectors as a row has
         (SINES, "loops", "loops{sums=4 chunk=64}"),
+        (LONG, "loops", "loops{sums=4}"),  # in two levels, the second with a rest
         (SINES, "loops{sums=1 chunk=24}", "loops{sums=1 chunk=24}"),
         (COLUMNS, "loops", "loops{innermost=2}"),
         (COLUMNS, "loops{innermost=1}", "loops{innermost=1}"),

@@ -182,8 +182,8 @@ def staged(body: tuple[Stmt, ...]) -> int:
 def partial_sums(body: tuple[Stmt, ...]) -> int:
     """The most partial results of a sum that the statements have at the same time; 0: they have none."""
     blocks = (s.body for s in walk_stmts(body) if isinstance(s, Block))
-    names = (s.local.name for b in blocks for s in b if isinstance(s, Let) and s.local.lanes > 1)
-    return max(Counter(name.rpartition("_")[0] for name in names).values(), default=0)
+    names = ([s.local.name for s in b if isinstance(s, Let) and s.local.lanes > 1] for b in blocks)
+    return max((n for b in names for n in Counter(name.rpartition("_")[0] for name in b).values()), default=0)
 
 
 def _stageable(row: Row) -> bool:
