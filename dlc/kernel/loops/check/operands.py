@@ -119,15 +119,14 @@ def draws(kernel: Kernel, program: LoopProgram, most: int) -> int:
 
     A term that is missing from a maximum shows where it is the largest: where a statement writes one result of 5 terms,
     in one run of 5. Every term is to be the largest of some element in some even run, but for a chance of about e^-12.
-    What `terms` tells about maxima that nothing is compared with needs no more runs.
+    What `terms` tells about maxima of floating-point numbers needs no more runs.
     """
     needed = each = 2.0 if _thresholds(kernel) or _asked_for(kernel) else 1.0
-    compared = any(x.fn in COMPARING for n in kernel.nests for x in _applied(n))
     fewest = _fewest_written(program.body)
     for nest in kernel.nests:
         places = max(1, min(fewest, math.prod(kernel.tensors[nest.out].shape)))
         choosing = _CHOOSING
-        if compared or not kernel.tensors[nest.out].dtype.is_float:
+        if not kernel.tensors[nest.out].dtype.is_float:
             choosing |= _EXTREMES
             if nest.reduce in _EXTREMES:
                 needed = max(needed, each * 12 * math.prod(a.extent for a in nest.reduction_axes) / places)

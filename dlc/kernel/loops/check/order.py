@@ -18,7 +18,7 @@ from dlc.base.types import Array
 from dlc.kernel.expr import Apply, Const, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.modular import HALF, SMALL, mixed, residue, words_of
-from dlc.kernel.scalar import combine_at, combine_runs
+from dlc.kernel.scalar import SCALARS, combine_at, combine_runs
 
 COMPARING: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ORDERED: Final = COMPARING | {"min", "max"}
@@ -47,6 +47,10 @@ class Order:
             r = residue(literal)
             found = np.where(x == r, literal, np.where(x == -r, -literal, found))
         return found
+
+    def compared(self, fn: str, a: Array, b: Array) -> Array:
+        """Whether a comparison holds."""
+        return np.asarray(SCALARS[fn].numpy(*((a, b) if fn in ("eq", "ne") else map(self.keys, (a, b)))))
 
     def extreme(self, fn: str, a: Array, b: Array) -> Array:
         """The least ("min") or greatest ("max") of two; NaN of NaN."""

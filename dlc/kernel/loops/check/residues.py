@@ -116,7 +116,7 @@ class Field(Arithmetic):
         if fn in COMPARING:
             a, b = values
             ordered = (a != NAN) & (b != NAN)
-            holds = scalar.numpy(*((a, b) if fn in ("eq", "ne") else map(self._order.keys, (a, b))))
+            holds = self._order.compared(fn, a, b)
             return np.asarray(holds | ~ordered if fn == "ne" else holds & ordered)
         if fn == "isnan":
             return np.asarray(values[0] == NAN)

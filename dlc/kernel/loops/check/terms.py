@@ -2,6 +2,8 @@
 
     max(a, b) = a + b + K       min(a, b) = a + b + L       with -inf, and +inf, where there is no term yet
 
+    a = b, where they differ, and a < b: random bits that |a - b| decides, and the sign of a - b
+
 K and L are random residues. Both are associative and commutative, so terms may come in any order and any grouping: a
 maximum of n terms is their sum and n-1 times K. In the true order a term shows where it is the largest only, which one
 of a thousand terms of one result seldom is. But max(a, a) is not a here, so loops that take a term twice differ.
@@ -14,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from dlc.base.types import Array
-from dlc.kernel.loops.check.modular import add, add_at, residue, sums
+from dlc.kernel.loops.check.modular import add, add_at, mixed, reduced, residue, sums, words_of
 from dlc.kernel.loops.check.order import Order
 from dlc.kernel.scalar import combine_at, combine_runs
 
@@ -25,7 +27,21 @@ _EACH: Final = {"max": residue(1 / 31013), "min": residue(1 / 58129)}
 
 
 class Terms(Order):
-    """Extremes as the module says; comparisons as those of the order."""
+    """Extremes and comparisons as the module says."""
+
+    def compared(self, fn: str, a: Array, b: Array) -> Array:
+        """Whether a comparison holds: by random bits of the distance, so that each number that is compared shows."""
+        if np.isinf(a).any() or np.isinf(b).any():
+            return super().compared(fn, a, b)
+        distance = reduced(a - b)
+        coin = (mixed(words_of(np.abs(distance))) & np.uint64(1)).astype(bool)
+        match fn:
+            case "eq" | "ne":
+                return ((distance == 0) | coin) == (fn == "eq")
+            case "lt" | "ge":
+                return ((distance != 0) & ((distance < 0) != coin)) == (fn == "lt")
+            case _:
+                return ((distance != 0) & ((distance > 0) != coin)) == (fn == "gt")
 
     def extreme(self, fn: str, a: Array, b: Array) -> Array:
         """The two, and all that they are of."""
