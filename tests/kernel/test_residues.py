@@ -95,6 +95,24 @@ def test_extremes_that_keep_every_term(fn: str, none: float) -> None:
     assert (terms.applied(fn, f32, A, np.asarray(0.0)) != A).all()
 
 
+def test_comparisons_in_which_every_number_shows() -> None:
+    """An order still: of two different numbers one is less, a number is its own equal, and so is what has moved."""
+    terms = Field(Terms(()))
+    holds = {fn: terms.applied(fn, f32, A, B) for fn in ("eq", "ne", "lt", "le", "gt", "ge")}
+    assert (holds["lt"] ^ holds["gt"])[A != B].all()
+    assert (holds["lt"] ^ holds["ge"]).all()
+    assert (holds["gt"] ^ holds["le"]).all()
+    assert (holds["eq"] ^ holds["ne"]).all()
+    assert np.array_equal(holds["eq"], terms.applied("eq", f32, B, A))
+    assert np.array_equal(holds["lt"], terms.applied("gt", f32, B, A))
+    assert np.array_equal(holds["lt"], terms.applied("lt", f32, reduced(A - B), np.asarray(0.0)))
+    assert all(terms.applied(fn, f32, A, A).all() for fn in ("eq", "le", "ge"))
+    for fn in ("eq", "lt", "gt"):
+        assert abs(holds[fn].mean() - 0.5) < 0.05
+        changed = terms.applied(fn, f32, A, reduced(B + 1))
+        assert abs((changed != holds[fn]).mean() - 0.5) < 0.05
+
+
 def test_infinities_are_the_ends_of_the_order() -> None:
     assert (apply("max", A, np.asarray(residue(-np.inf))) == A).all()
     assert (apply("min", A, np.asarray(residue(np.inf))) == A).all()

@@ -8,8 +8,9 @@ kernel's own definition in the same arithmetic (`reference`), where sums have no
 * a result that is not the kernel's, since a term of a sum is missing, doubled or another, an operand is displaced,
   stores overwrite each other, statements are in the wrong order: an element that is wrong as a formula over operands is
   found with a probability of about 1 - degree/2^26, and most mistakes make many elements wrong. A term that is missing
-  from a maximum shows where it is the largest only, so there is a run in which all terms show (`terms`); where what is
-  compared chooses, loops run on several operands (`draws`): there a term of a long maximum may still be missed;
+  from a maximum shows where it is the largest only, and a number that is compared where it decides, so there is a run
+  in which all of them show (`terms`). What conditions choose, and maxima of integers, take several runs (`draws`): of
+  a long one of integers a term may still be missed;
 * a loop marked parallel with iterations that touch what another one writes, or share a variable, or need what another
   iteration left in a buffer of their own: for every pair of iterations;
 * a buffer that gets a value that is not below the number it is said to be.
@@ -56,7 +57,7 @@ MOST: Final = 1 << 21
 """Values of one loop that are all computed."""
 MOST_POINTS: Final = 1 << 22
 """Points of the nests of a kernel that are all compared."""
-_TERMS: Final = ": a term of a maximum or minimum is missing, another, or taken twice"
+_TERMS: Final = ": a term of a maximum or minimum is missing, another, or taken twice, or another number is compared"
 """What is known of a finding that the true order did not show."""
 
 

@@ -1,8 +1,8 @@
-"""Maxima and minima in an arithmetic that keeps every term: what is left out of one shows wherever it is.
+"""Maxima, minima and comparisons in an arithmetic in which every term, and every number that is compared, shows.
 
     max(a, b) = a + b + K       min(a, b) = a + b + L       with -inf, and +inf, where there is no term yet
 
-    a = b, where they differ, and a < b: random bits that |a - b| decides, and the sign of a - b
+    a = b, where they are not the same, and a < b: random bits that |a - b| decides, and the sign of a - b
 
 K and L are random residues. Both are associative and commutative, so terms may come in any order and any grouping: a
 maximum of n terms is their sum and n-1 times K. In the true order a term shows where it is the largest only, which one
