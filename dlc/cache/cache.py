@@ -27,7 +27,7 @@ from dlc.cache.local import LocalStore
 from dlc.cache.location import cache_directory
 from dlc.cache.memory import MemoryStore
 from dlc.cache.record import Record
-from dlc.cache.signing import CAUSES, EVERYTHING, Policy
+from dlc.cache.signing import EVERYTHING, Policy, causes_of
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.files.hashing import Algorithm, OwnedFile, content_sha256, content_size, settled_digest
@@ -97,9 +97,8 @@ class Cache:
         if record is not None and complete(self.store, record):
             self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
-        self._count(Counts(misses=1))
+        self._count(replace(Counts(misses=1), **({refusal: 1} if refusal else {})))
         if refusal:
-            self._count(replace(Counts(), **{refusal: 1}))
             self._refused.add(key.digest)
         if self.mode == "require":
             raise _miss(f"step {key.value('step')} has no cached result", self.why(key))
@@ -348,8 +347,7 @@ def open_cache(
 def _untrusted(counts: Counts) -> Iterator[Diagnostic]:
     """That results were there, but not used."""
     if refused := counts.refused:
-        causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in refused.items())
-        text = f"{sum(refused.values())} results of the cache were not used: {causes}"
+        text = f"{sum(refused.values())} results of the cache were not used: {causes_of(refused)}"
         help = "`dlc cache why` names them; with DLC_CACHE_SIGNING_KEY, what is built here is signed"
         yield Diagnostic("cache-untrusted", text, "warning", help=help)
 

@@ -13,7 +13,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,6 +79,11 @@ class Policy:
         if not _fits(signature, record):
             return "bad_signature"
         return "outdated" if signature.time < self.since else ""
+
+
+def causes_of(refused: Mapping[str, int]) -> str:
+    """Why so many records each were not used, as output says it."""
+    return ", ".join(f"{count} {CAUSES[cause]}" for cause, count in refused.items())
 
 
 EVERYTHING: Final = Policy()

@@ -103,13 +103,16 @@ class StepChecker:
         if reason := obstacle(graph):  # open sizes, which no feeds have
             return reason
         self.tell(f"verify {what}")
-        return evaluated(state, feeds_of(graph, self.seed))
+        return _run(state, feeds_of(graph, self.seed))
 
 
 def evaluated(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
     """The outputs of a state by name, for its inputs by name; or why there are none."""
-    if reason := obstacle(_graph(state)):
-        return reason
+    return obstacle(_graph(state)) or _run(state, feeds)
+
+
+def _run(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
+    """The outputs of a state without an obstacle, or how its evaluation fails."""
     try:
         return run_plan(state, feeds) if isinstance(state, Plan) else evaluate(state, feeds)
     # Ops of plugins are evaluated by code of plugins, which may break in any way.

@@ -52,7 +52,7 @@ def _opened(terminal: Terminal, where: CacheOptions, mode: CacheMode = "rw") -> 
 def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = False) -> Outcome:
     """Print sizes, hits and misses, and the time that hits saved."""
     del json
-    from dlc.cache.signing import CAUSES
+    from dlc.cache.signing import causes_of
 
     with _opened(ctx.obj, where, "ro") as cache:
         found = cache.statistics()
@@ -68,8 +68,7 @@ def stats(ctx: typer.Context, where: flags.CacheDirectory, json: flags.Json = Fa
         for level in total.levels
     ]
     if total.refused:
-        causes = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in total.refused.items())
-        lines.append(f"{sum(total.refused.values())} results were there and not used: {causes}")
+        lines.append(f"{sum(total.refused.values())} results were there and not used: {causes_of(total.refused)}")
     if total.errors or found.set_aside:
         lines.append(f"{total.errors} damaged entries or failed operations, {found.set_aside} things set aside")
     data = {

@@ -128,12 +128,13 @@ def import_(ctx: typer.Context, file: File, where: flags.CacheDirectory, json: f
 
 
 def _lines(file: Path, found: Imported) -> str:
-    from dlc.cache.signing import CAUSES
+    from dlc.cache.signing import causes_of
 
     text = f"{file}: {found.members} entries, {size(found.size)}; {found.new} are new"
     text += f" ({found.new_records} results, {found.new_objects} objects)" if found.new else ""
-    refused = ", ".join(f"{count} {CAUSES[cause]}" for cause, count in found.refused.items())
-    return f"{text}\n{found.refused.total()} results were not taken: {refused}" if refused else text
+    if not found.refused:
+        return text
+    return f"{text}\n{found.refused.total()} results were not taken: {causes_of(found.refused)}"
 
 
 def _document(file: Path, found: Imported) -> dict[str, object]:
