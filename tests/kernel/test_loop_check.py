@@ -14,7 +14,7 @@ import dlc.kernel.loops.check as check
 from dlc.base.types import Type, f32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.loops.check import Finding, check_loops
-from dlc.kernel.loops.program import Buffer, For, Let, Local, LoopProgram, Set, Stmt, Store, loop, walk_stmts
+from dlc.kernel.loops.program import Buffer, For, If, Let, Local, LoopProgram, Set, Stmt, Store, loop, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
 from tests.kernel.loop_faults import KINDS, Fault, Oracle, on_one_thread, seeded
@@ -163,6 +163,19 @@ def test_a_maximum_of_literals_is_one_of_numbers() -> None:
     condition = Apply("gt", (Apply("max", (Const(0.0), Const(0.0))), Const(0.0)))
     body = loop(ROW, Store("r0", ROW, Apply("select", (condition, p(ROW + 0), Const(1.0)))))
     assert not check_loops(kernel, LoopProgram(kernel.params, kernel.results, (), (body,)))
+
+
+@pytest.mark.parametrize(("low", "stop"), [(0, 3), (0, 1), (-1, 2), (1, 2)])
+def test_a_guard_that_holds_subscripts_within_a_tensor(low: int, stop: int) -> None:
+    kernel = parse_kernel("kernel(i64[17]) -> (i64[2]) { i<17: r0[p0[i]] += 1 if p0[i] >= 0 and p0[i] < 2 }")
+    assert not check_loops(kernel, schedule(kernel, Machine()))
+    i = Axis("i", 17)
+    for wrong in ((low, stop), (0, 2)):
+        within = Apply("and", (Apply("ge", (p(i), Const(wrong[0]))), Apply("lt", (p(i), Const(wrong[1])))))
+        counted = Store("r0", p(i), Load("r0", (p(i),)) + 1)
+        zero = loop(Axis("z", 2), Store("r0", Axis("z", 2), Const(0)))
+        loops = LoopProgram(kernel.params, kernel.results, (), (zero, loop(i, If(within, (counted,), ()))))
+        assert bool(check_loops(kernel, loops)) == (wrong != (0, 2))
 
 
 def test_a_term_of_a_maximum_that_is_taken_twice() -> None:

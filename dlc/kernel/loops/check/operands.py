@@ -9,12 +9,13 @@ import numpy as np
 
 from dlc.base.extents import symbols, value
 from dlc.base.types import Array, Type
-from dlc.kernel.expr import Apply, Const, Load, walk
+from dlc.kernel.expr import Apply, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.modular import HALF, NAN, reduced, residue
 from dlc.kernel.loops.check.order import COMPARING
 from dlc.kernel.loops.program import Block, For, If, LoopProgram, Stmt, Store
 from dlc.kernel.nest import Nest
+from dlc.kernel.simplify import conjuncts
 
 _WIDE = 1000
 """Integers that are no subscripts lie between this and its negative, within their type."""
@@ -25,8 +26,13 @@ _LARGE, _BEYOND = 96, 64
 
 
 def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator, draw: int) -> dict[str, Array]:
-    """An array for every parameter: residues for floats, small numbers where integers may be subscripts."""
-    below, near, special = _subscripts(kernel), *((_thresholds(kernel), _asked_for(kernel)) if draw % 2 else ([], []))
+    """An array for every parameter: residues for floats, small numbers where integers may be subscripts.
+
+    In odd draws, some residues lie near what they are compared with, and subscripts that a guard holds beyond its ends.
+    """
+    odd = draw % 2 == 1
+    near, special = (_thresholds(kernel), _asked_for(kernel)) if odd else ([], [])
+    below, ends = _subscripts(kernel), _guarded(kernel) if odd else {}
     found: dict[str, Array] = {}
     for p in kernel.params:
         if (symbol := p.type.symbol) is not None:
@@ -39,6 +45,11 @@ def operands(kernel: Kernel, sizes: Mapping[str, int], rng: np.random.Generator,
             found[p.name] = rng.random(shape) < 0.5
         else:
             low, high = p.dtype.limits
+            if p.name in ends:
+                near_ends = (e + k for e in ends[p.name] for k in (-1, 0, 1))
+                some = [k for k in {*near_ends, *range(below)} if low <= k <= high]
+                found[p.name] = rng.choice(np.asarray(sorted(some)), shape).astype(p.dtype.numpy)
+                continue
             low, high = (0, below) if below else (max(low, -_WIDE), min(high, _WIDE) + 1)
             found[p.name] = rng.integers(low, high, shape).astype(p.dtype.numpy)
     return found
@@ -100,6 +111,43 @@ def _subscripts(kernel: Kernel) -> int:
     return min(extents) if found else 0
 
 
+def _guarded(kernel: Kernel) -> dict[str, set[int]]:
+    """Integer operands that guards hold within tensors wherever they are in a subscript, with the ends of the guards.
+
+    Only what lies outside shows an end that is wrong, and what a guard does not hold must not lie there.
+    """
+    tensors = kernel.tensors
+    ends: dict[str, set[int]] = {}
+    loose: set[str] = set()
+    for nest in kernel.nests:
+        held = _held(nest)
+        places = [(nest.out, nest.index), *((name, x.index) for name, xs in nest.loads.items() for x in xs)]
+        for name, index in places:
+            for i, extent in zip(index, tensors[name].shape, strict=True):
+                low, stop = held.get(i, (-1, extent + 1))
+                integers = {x.param for x in walk(i) if isinstance(x, Load) and tensors[x.param].type.symbol is None}
+                if low < 0 or stop > extent:
+                    loose |= integers
+                for p in integers:
+                    ends.setdefault(p, set()).update((low, stop))
+    return {p: found for p, found in ends.items() if p not in loose}
+
+
+def _held(nest: Nest) -> dict[Expr, tuple[int, int]]:
+    """Expressions that the guard of a nest holds between literals: the least value, and what they are below."""
+    lows: dict[Expr, int] = {}
+    stops: dict[Expr, int] = {}
+    for part in conjuncts(nest.where):
+        match part:
+            case Apply("ge", (e, Const(int(low)))) | Apply("le", (Const(int(low)), e)):
+                lows[e] = max(low, lows.get(e, low))
+            case Apply("lt", (e, Const(int(stop)))) | Apply("gt", (Const(int(stop)), e)):
+                stops[e] = min(stop, stops.get(e, stop))
+            case _:
+                pass
+    return {e: (low, stops[e]) for e, low in lows.items() if e in stops}
+
+
 _CHOOSING = frozenset({"select", "abs", "sign"})
 _EXTREMES = frozenset({"min", "max"})
 _MOST_DRAWS = 512
@@ -121,7 +169,7 @@ def draws(kernel: Kernel, program: LoopProgram, most: int) -> int:
     in one run of 5. Every term is to be the largest of some element in some even run, but for a chance of about e^-12.
     What `terms` tells about maxima of floating-point numbers needs no more runs.
     """
-    needed = each = 2.0 if _thresholds(kernel) or _asked_for(kernel) else 1.0
+    needed = each = 2.0 if _thresholds(kernel) or _asked_for(kernel) or _guarded(kernel) else 1.0
     fewest = _fewest_written(program.body)
     for nest in kernel.nests:
         places = max(1, min(fewest, math.prod(kernel.tensors[nest.out].shape)))
