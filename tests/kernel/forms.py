@@ -296,14 +296,20 @@ def drawn_kernels(seed: int) -> tuple[str, Sequence[Kernel]]:
     rng = random.Random(seed)
     form = rng.choice((*FORMS, *_OFTEN))
     maker = Maker(rng)
-    output = FORMS[form](maker)
-    if any(t.size > MOST_ELEMENTS for op in toposort((output,)) for t in op.types):
+    return kernels(rng, form, maker.inputs, FORMS[form](maker), 0.5)
+
+
+def kernels(
+    rng: random.Random, form: str, inputs: Sequence[Input], output: Op, gradients: float
+) -> tuple[str, Sequence[Kernel]]:
+    """The form, and the distinct kernels of a model or of its gradients, laid out and fused or not."""
+    if any(t.capacity > MOST_ELEMENTS for op in toposort((output,)) for t in op.types):
         return form, ()
     read = {op.digest for op in toposort((output,))}
-    graph = Graph(tuple(i for i in maker.inputs if i.digest in read), (output,), ("y",))
+    graph = Graph(tuple(i for i in inputs if i.digest in read), (output,), ("y",))
     report = Report()
     floats = [i for i in graph.inputs if i.dtype.is_float]
-    if output.dtype.is_float and floats and rng.random() < 0.5:
+    if output.dtype.is_float and floats and rng.random() < gradients:
         wanted = rng.sample(floats, rng.randint(1, len(floats)))
         graph = Gradient(wrt=tuple(i.name for i in wanted)).run(graph, report)
         form = f"gradients of {form}"

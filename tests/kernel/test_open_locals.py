@@ -16,19 +16,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import dlc.kernel.loops.evaluate as evaluate
-from dlc.base.extents import value
 from dlc.kernel.check.verify import kernel_problems
-from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.fusion.ends import is_ended_copy
 from dlc.kernel.fusion.merge import inline_locals
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
-from dlc.kernel.loops.memory import Memory
-from dlc.kernel.nest import Param
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.extents import limited
 from dlc.kernel.text import parse_kernel
+from tests.kernel.open_calls import called, meant
 from tests.machines import MACHINES
 
 Array = Any
@@ -37,13 +33,6 @@ N, M = "min(max(p3[], 1), 9)", "min(max(p4[], 0), 6)"
 HEAD = "kernel(f32[n(1,9)], f32[m(0,6),3], f32[*,n(1,9),3], i64[=n(1,9)], i64[=m(0,6)])"
 BOTH = "m(0,6)+n(1,9)"
 DIMS = {"n(1,9)": 9, "m(0,6)": 6, BOTH: 15, "n(1,9)+2": 11, "2*n(1,9)": 18, "2*n(1,9)+1": 19, "7": 7}
-
-
-class Partly(Memory):
-    """Memory whose results may have elements that nobody wrote: NaN."""
-
-    def result(self, name: str) -> Array:
-        return np.where(self.written[name], self.tensors[name], np.nan)
 
 
 SOURCES = {"p0[i]": (9, N), "p1[i,j]": (6, M), "p2[i*3+j]": (9, N)}
@@ -109,50 +98,16 @@ def calls() -> Iterator[Mapping[str, int]]:
     yield from (dict(zip(SIZES, sizes, strict=True)) for sizes in product(*SIZES.values()))
 
 
-def arguments(kernel: Kernel, sizes: Mapping[str, int]) -> list[Array]:
-    """Elements that there are at these sizes; NaN behind them."""
-    out: list[Array] = []
-    rng = np.random.default_rng(0)
-    for p in kernel.params:
-        if p.type.symbol is not None:
-            out.append(np.asarray(sizes[p.type.symbol.name], np.int64))
-            continue
-        room = np.full(p.type.room, np.nan, np.float32)
-        kept = _there(p, sizes)
-        room[kept] = rng.standard_normal(room[kept].shape).astype(np.float32)
-        out.append(room)
-    return out
-
-
-def _there(p: Param, sizes: Mapping[str, int]) -> tuple[slice, ...]:
-    """The elements of a tensor that have a meaning."""
-    if p.type.dense:
-        return (slice(value(p.type.size, sizes)),)
-    return tuple(slice(value(d, sizes)) for d in p.type.shape)
-
-
-def meant(kernel: Kernel, sizes: Mapping[str, int]) -> Array:
-    """The elements of the result that there are, as the kernel says."""
-    return run_kernel(kernel, arguments(kernel, sizes))[0][_there(kernel.results[0], sizes)]
-
-
-@pytest.fixture
-def partly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "Memory", Partly)
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 1 << 30))
 @pytest.mark.parametrize("machine", [Machine(0, 16), MACHINES["small-caches"]], ids=["scalars", "vectors"])
-@pytest.mark.usefixtures("partly")
 def test_loops_compute_what_the_kernel_says_at_every_size(machine: Machine, seed: int) -> None:
     kernel = open_kernel(seed)
     assume(kernel_problems(kernel) == ())
     program = schedule(kernel, machine)
     for sizes in calls():
-        (got,) = evaluate.run_loops(program, arguments(kernel, sizes))
-        wanted = meant(kernel, sizes)
-        np.testing.assert_allclose(got[_there(kernel.results[0], sizes)], wanted, 1e-5, 1e-5, err_msg=str(sizes))
+        (got,), (wanted,) = called(program, kernel, sizes), meant(kernel, sizes)
+        np.testing.assert_allclose(got, wanted, 1e-5, 1e-5, err_msg=str(sizes))
 
 
 @settings(deadline=None, max_examples=50)
@@ -163,7 +118,7 @@ def test_kernels_without_locals_compute_the_same_at_every_size(seed: int) -> Non
     small = inline_locals(kernel)
     assert kernel_problems(small) == ()
     for sizes in calls():
-        np.testing.assert_allclose(meant(small, sizes), meant(kernel, sizes), 1e-5, 1e-5, err_msg=str(sizes))
+        np.testing.assert_allclose(meant(small, sizes)[0], meant(kernel, sizes)[0], 1e-5, 1e-5, err_msg=str(sizes))
 
 
 COPY, TAIL = f"i<9 j<3: t0[i,j] = p2[i*3+j] if i < {N}", f"i<6 j<3: t0[i+{N},j] = p1[i,j] if i < {M}"
@@ -191,7 +146,7 @@ def test_locals_that_need_no_storage(dim: str, result: str, nests: list[str], le
     assert len(small.locals) == left
     assert all(n.where is not None for n in small.nests if "p2" in n.loads), "callers have no more than the sizes say"
     for sizes in calls():
-        np.testing.assert_allclose(meant(small, sizes), meant(kernel, sizes), 1e-5, 1e-5, err_msg=str(sizes))
+        np.testing.assert_allclose(meant(small, sizes)[0], meant(kernel, sizes)[0], 1e-5, 1e-5, err_msg=str(sizes))
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)

@@ -72,7 +72,18 @@ CLOSED = (
 )
 
 
-@pytest.mark.parametrize(("text", "machine"), CLOSED)
+OPENED = (
+    # The copy of an operand ended at the size of a call, and vectors read it behind that.
+    (
+        """kernel(f32[1,1,m(1,4)+3], f32[1,1,3], i64[=m(1,4)]) -> (f32[1,1,m(1,4)+3]) {
+          j<3: r0[0,0,i] += p0[0,0,i+j-2]*p1[0,0,j] if i+j >= 2 and i+j-2 < min(max(p2[], 1), 4)+3
+        }""",
+        Machine(16, 5),
+    ),
+)
+
+
+@pytest.mark.parametrize(("text", "machine"), (*CLOSED, *OPENED))
 def test_what_was_wrong_once(text: str, machine: Machine) -> None:
     assert not Triple(parse_kernel(text), machine).problem()
 

@@ -21,6 +21,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
+from dlc.kernel.loops.check.operands import sizes_to_check
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import For, LoopProgram, walk_stmts
@@ -32,11 +33,15 @@ from dlc.kernel.schedules.schedule import attempted, groups_of
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.forms import drawn_kernels
+from tests.kernel.open_calls import called, meant
+from tests.kernel.open_forms import drawn_open_kernels
 from tests.machines import random_machine
 
 T = TypeVar("T")
 PER_KERNEL = 2
 """Machines that every kernel is scheduled for."""
+OPEN = 8
+"""Every so many seeds, a model has open sizes."""
 ROUNDS = 400
 """Candidates that are tried to make a failing triple smaller."""
 
@@ -56,17 +61,23 @@ class Triple:
     def problem(self) -> str:
         """What is wrong with its loops, "" if nothing is."""
         args = samples(self.kernel)
+        calls = list(sizes_to_check(self.kernel, np.random.default_rng(0)))
         try:
             chosen = scheduled(self.kernel, self.machine, self.choices)
             program = chosen.program
             if not self.choices and scheduled(self.kernel, self.machine, chosen.choices).program != program:
                 return f"written out: {print_choices(chosen.choices)} are other loops than those that were chosen"
-            found = run_loops(program, args)
+            found = run_loops(program, args) if not any(calls) else ()
+            for sizes in calls if any(calls) else ():
+                pairs = zip(called(program, self.kernel, sizes), meant(self.kernel, sizes), strict=True)
+                if not all(close(got, want) for got, want in pairs):
+                    return f"difference: at {sizes}"
         except LoopFault as fault:
             return f"fault: {fault}"
         except Exception as bug:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
             return f"{type(bug).__name__}: {bug}"
-        for k, (got, want) in enumerate(zip(found, run_kernel(self.kernel, args), strict=True)):
+        wanted = run_kernel(self.kernel, args) if not any(calls) else ()
+        for k, (got, want) in enumerate(zip(found, wanted, strict=True)):
             if not close(got, want) and not equal_in_double(program, self.kernel, args, k):
                 return f"difference: {self.kernel.results[k].name} is not the reference's"
         findings = check_loops(self.kernel, program)
@@ -117,7 +128,7 @@ class Failure:
 
 def triples(seed: int) -> Iterator[tuple[str, Triple]]:
     """The triples of a seed, with their form."""
-    form, kernels = drawn_kernels(seed)
+    form, kernels = (drawn_open_kernels if seed % OPEN == OPEN - 1 else drawn_kernels)(seed)
     rng = random.Random(-seed - 1)
     for kernel in kernels:
         for _ in range(PER_KERNEL):

@@ -94,7 +94,9 @@ def halo(
         if split is None:
             return None
         inner, outer, low, high = split
-        limit = None if block is not None and block.axis in axes_in(inner) else _reach(inner)
+        # Rows of a block and columns of a vector are computed to their ends, whatever the sizes of a call.
+        walked = {column} if block is None else {column, block.axis}
+        limit = None if walked & set(axes_in(inner)) else _reach(inner)
         dims.append(_Dim(d, simplify(inner - low), outer + low, high - low + 1, limit and simplify(limit - low + 1)))
     kept = [x for x in dims if x.extent > 1 or axes_in(x.inside)]
     if column not in axes_in(*load.index):
