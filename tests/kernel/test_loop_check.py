@@ -14,6 +14,8 @@ import dlc.kernel.loops.check as check
 from dlc.base.types import Type, f32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.loops.check import Finding, check_loops
+from dlc.kernel.loops.parse import parse_loops
+from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Buffer, For, If, Let, Local, LoopProgram, Set, Stmt, Store, loop, walk_stmts
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.text import parse_kernel
@@ -156,6 +158,19 @@ def test_a_term_of_the_only_maximum_shows(text: str, right: str | int, wrong: st
     assert not check_loops(kernel, schedule(kernel, Machine()))
     for seed in range(5):
         assert check_loops(kernel, schedule(other, Machine()), seed)
+
+
+def test_a_number_that_decides_few_elements_of_a_vector() -> None:
+    """Of a vector of 4, two are elements of the result, and comparisons are all that the product is for."""
+    kernel = parse_kernel("""kernel(f32[6,12], f32[6,2], f32[12,2], f32[12,2]) -> (f32[12,2]) local (f32[12,2]) {
+      k<6: t0[i,j] += p0[k,i]*p1[k,j]
+      r0[i,j] = select(t0[i,j] < p2[i,j], 0.0, p3[i,j]*select(t0[i,j] == p2[i,j], 0.5, 1.0))
+    }""")
+    text = print_loops(schedule(kernel, Machine(16, 16)))
+    assert not check_loops(kernel, parse_loops(text))
+    assert "f32x4 = p0[69]" in text
+    wrong = parse_loops(text.replace("f32x4 = p0[69]", "f32x4 = p0[70]"))
+    assert all(check_loops(kernel, wrong, seed) for seed in range(8))
 
 
 def test_a_maximum_of_literals_is_one_of_numbers() -> None:

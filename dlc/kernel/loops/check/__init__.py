@@ -42,7 +42,7 @@ from dlc.base.types import Array
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.accesses import path_to, store_at
 from dlc.kernel.loops.check.modular import differ
-from dlc.kernel.loops.check.operands import draws, operands, room, sizes_to_check, takes_extremes
+from dlc.kernel.loops.check.operands import draws, operands, room, runs_of_terms, sizes_to_check
 from dlc.kernel.loops.check.order import Order, literals_of
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Field, Unknowable
@@ -99,9 +99,10 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
         return found
     rng, literals = np.random.default_rng(seed), literals_of(kernel)
     numbers, terms = Field(Order(literals)), Field(Terms(literals))
-    runs = [numbers] * draws(kernel, program, most) + [terms] * takes_extremes(kernel)
+    runs = [*((numbers, draw) for draw in range(draws(kernel, program, most)))]
+    runs += [(terms, 0)] * runs_of_terms(kernel, program, most)
     for sizes in sizes_to_check(kernel, rng):
-        for draw, arithmetic in enumerate(runs):
+        for arithmetic, draw in runs:
             if found := _checked(kernel, program, arithmetic, operands(kernel, sizes, rng, draw), sizes, most):
                 return tuple(replace(f, problem=f.problem + _TERMS) for f in found) if arithmetic is terms else found
     return ()

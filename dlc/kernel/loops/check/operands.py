@@ -153,9 +153,22 @@ _EXTREMES = frozenset({"min", "max"})
 _MOST_DRAWS = 512
 
 
-def takes_extremes(kernel: Kernel) -> bool:
-    """Whether a kernel has maxima or minima, as sums or of two."""
-    return any(n.reduce in _EXTREMES or any(x.fn in _EXTREMES for x in _applied(n)) for n in kernel.nests)
+def runs_of_terms(kernel: Kernel, program: LoopProgram, most: int) -> int:
+    """How often loops are to be run in the arithmetic of `terms`: where there are maxima and minima, and comparisons.
+
+    A number that is compared shows there in every second element, in the true order in every third. Where a statement
+    writes few, of a vector perhaps half are none of the result.
+    """
+    compared = any(x.fn in COMPARING and not _is_of_integers(kernel, x) for n in kernel.nests for x in _applied(n))
+    extremes = any(n.reduce in _EXTREMES or any(x.fn in _EXTREMES for x in _applied(n)) for n in kernel.nests)
+    needed = math.ceil(24 / max(1, _fewest_written(program.body))) if compared else 0
+    return max(int(extremes), min(needed, max(1, most // _points(kernel))))
+
+
+def _is_of_integers(kernel: Kernel, e: Apply) -> bool:
+    """Whether a comparison is one of integers, which terms compare as they are."""
+    dtype = next((d for a in e.args if (d := kernel.dtype_of(a)) is not None), None)
+    return dtype is not None and not dtype.is_float
 
 
 def _applied(nest: Nest) -> list[Apply]:
@@ -180,8 +193,11 @@ def draws(kernel: Kernel, program: LoopProgram, most: int) -> int:
                 needed = max(needed, each * 12 * math.prod(a.extent for a in nest.reduction_axes) / places)
         if any(x.fn in choosing for x in _applied(nest)):
             needed = max(needed, 24 / places)
-    points = max(1, sum(n.points for n in kernel.nests))
-    return max(1, min(math.ceil(needed), _MOST_DRAWS, most // points))
+    return max(1, min(math.ceil(needed), _MOST_DRAWS, most // _points(kernel)))
+
+
+def _points(kernel: Kernel) -> int:
+    return max(1, sum(n.points for n in kernel.nests))
 
 
 def _fewest_written(body: tuple[Stmt, ...]) -> float:
