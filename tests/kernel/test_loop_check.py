@@ -160,8 +160,12 @@ def test_a_term_of_the_only_maximum_shows(text: str, right: str | int, wrong: st
         assert check_loops(kernel, schedule(other, Machine()), seed)
 
 
-def test_a_number_that_decides_few_elements_of_a_vector() -> None:
-    """Of a vector of 4, two are elements of the result, and comparisons are all that the product is for."""
+def test_a_number_that_decides_few_elements_of_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a vector of 4, two are elements of the result, and comparisons are all that the product is for.
+
+    The true order shows it nearly always; here only the arithmetic in which each number that is compared shows.
+    """
+    monkeypatch.setattr(check, "draws", lambda *_: 0)
     kernel = parse_kernel("""kernel(f32[6,12], f32[6,2], f32[12,2], f32[12,2]) -> (f32[12,2]) local (f32[12,2]) {
       k<6: t0[i,j] += p0[k,i]*p1[k,j]
       r0[i,j] = select(t0[i,j] < p2[i,j], 0.0, p3[i,j]*select(t0[i,j] == p2[i,j], 0.5, 1.0))
