@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from dlc.base.extents import Extent, Undecided, symbol
+from dlc.base.extents import Extent, Undecided, bounds, symbol
 from dlc.base.types import DType, Type, i64
 from dlc.graph import Input, Op
 from dlc.kernel.kernel import Kernel
@@ -73,7 +73,7 @@ def joined(m: OpenMaker) -> Op:
             case 2:
                 x = Pad(x, tuple(m.rng.randint(0, 2) for _ in range(4)))
             case 3:
-                first = m.rng.randint(0, 1)
+                first = min(m.rng.randint(0, 1), bounds(x.shape[axis])[0])
                 shape = tuple(n - first if d == axis else n for d, n in enumerate(x.shape))
                 x = Slice(x, tuple(first * (d == axis) for d in range(2)), shape, (1, 1))
             case 4:
