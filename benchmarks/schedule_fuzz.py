@@ -3,6 +3,7 @@
     python benchmarks/schedule_fuzz.py [--triples 20000] [--seed 0] [--jobs 1] [--json FILE]
 
 Kernels are those of small random models of the forms that ops and their gradients give, lowered, laid out and fused;
+every eighth model has open sizes, which are tried at their ends and two between;
 machines have vectors of 0 to 64 bytes, 4 to 32 registers, and caches of 1 KiB to 4 MiB. Schedules are those that are
 chosen, and where there are others one of these, with numbers drawn at random. Nothing is compiled: loops run in an
 evaluator that refuses accesses outside of tensors, reads of what nobody wrote, and results that are not written whole,

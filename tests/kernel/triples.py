@@ -58,30 +58,41 @@ class Triple:
     machine: Machine
     choices: tuple[Choice, ...] = ()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the kernel has open sizes."""
+        return any(p.type.symbol is not None for p in self.kernel.params)
+
     def problem(self) -> str:
         """What is wrong with its loops, "" if nothing is."""
-        args = samples(self.kernel)
-        calls = list(sizes_to_check(self.kernel, np.random.default_rng(0)))
         try:
             chosen = scheduled(self.kernel, self.machine, self.choices)
-            program = chosen.program
-            if not self.choices and scheduled(self.kernel, self.machine, chosen.choices).program != program:
+            if not self.choices and scheduled(self.kernel, self.machine, chosen.choices).program != chosen.program:
                 return f"written out: {print_choices(chosen.choices)} are other loops than those that were chosen"
-            found = run_loops(program, args) if not any(calls) else ()
-            for sizes in calls if any(calls) else ():
-                pairs = zip(called(program, self.kernel, sizes), meant(self.kernel, sizes), strict=True)
-                if not all(close(got, want) for got, want in pairs):
-                    return f"difference: at {sizes}"
+            different = (self._different_at_sizes if self.is_open else self._different)(chosen.program)
         except LoopFault as fault:
             return f"fault: {fault}"
         except Exception as bug:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
             return f"{type(bug).__name__}: {bug}"
-        wanted = run_kernel(self.kernel, args) if not any(calls) else ()
-        for k, (got, want) in enumerate(zip(found, wanted, strict=True)):
-            if not close(got, want) and not equal_in_double(program, self.kernel, args, k):
-                return f"difference: {self.kernel.results[k].name} is not the reference's"
-        findings = check_loops(self.kernel, program)
+        if different:
+            return f"difference: {different}"
+        findings = check_loops(self.kernel, chosen.program)
         return f"checker: {'; '.join(map(str, findings))}" if findings else ""
+
+    def _different(self, program: LoopProgram) -> str:
+        args = samples(self.kernel)
+        found = run_loops(program, args)
+        for k, (got, want) in enumerate(zip(found, run_kernel(self.kernel, args), strict=True)):
+            if not close(got, want) and not equal_in_double(program, self.kernel, args, k):
+                return f"{self.kernel.results[k].name} is not the reference's"
+        return ""
+
+    def _different_at_sizes(self, program: LoopProgram) -> str:
+        for sizes in sizes_to_check(self.kernel, np.random.default_rng(0)):
+            pairs = zip(called(program, self.kernel, sizes), meant(self.kernel, sizes), strict=True)
+            if not all(close(got, want) for got, want in pairs):
+                return f"at {sizes}"
+        return ""
 
     def __str__(self) -> str:
         """Python text that makes the triple."""
