@@ -20,6 +20,7 @@ SOURCES = (
     ROOT,
     ROOT / "plugins" / "frontend_onnx",
     ROOT / "plugins" / "frontend_kernel",
+    ROOT / "plugins" / "frontend_torch",
     ROOT / "plugins" / "backend_c",
 )
 
