@@ -20,7 +20,6 @@ SOURCES = (
     ROOT,
     ROOT / "plugins" / "frontend_onnx",
     ROOT / "plugins" / "frontend_kernel",
-    ROOT / "plugins" / "frontend_torch",
     ROOT / "plugins" / "backend_c",
 )
 

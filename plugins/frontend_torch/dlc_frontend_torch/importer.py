@@ -60,15 +60,17 @@ class Importer:
         self.refused.add(node.name)
         self.refusals.refuse(node, reason, help)
         for name in node.results:
-            known = self.types.get(name)
-            stand_in = Input(f"refused {name}", known) if self.inputs_for_refused and known is not None else REFUSED
-            self.values[name] = stand_in
+            self.values[name] = self._stand_in(name)
+
+    def _stand_in(self, name: str) -> Any:
+        known = self.types.get(name)
+        return Input(f"refused {name}", known) if self.inputs_for_refused and known is not None else REFUSED
 
     def _call(self, node: Node, aliases: Aliases, at: int) -> Any:
         args, kwargs = self._value(node.args), self._value(dict(node.kwargs))
         if _has_refused((args, kwargs)):
             self.refused.add(node.name)
-            return REFUSED
+            return self._stand_in(node.results[0]) if node.single else REFUSED
         target = node.target
         in_place = target.startswith("aten.") and target.split(".")[1].endswith("_") and "__" not in target
         if in_place:
