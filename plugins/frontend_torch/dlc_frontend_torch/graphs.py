@@ -12,9 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from dlc.api.source import Source
-from dlc.base.types import Type
-from dlc.driver.program import Compiler
+from dlc import Source, Type, build
 from dlc.graph import Constant, Graph, Input, Op, print_graph
 from dlc.graph.text import is_inline
 from dlc_frontend_torch.calls import Call
@@ -86,12 +84,8 @@ class Compiled:
         place = {name: k for k, name in enumerate(order)}
         inputs.sort(key=lambda i: (place.get(i.name, len(place)), i.name))
         graph = Graph(tuple(inputs), graph.outputs, graph.names)
-        compiler = Compiler.open(cache_dir)
-        try:
-            source = Source(data=print_graph(graph).encode(), label="torch.dlc")
-            program = compiler.program(source, target, ["dlc.weights=refuse", *settings])
-        finally:
-            compiler.cache.close()
+        source = Source(data=print_graph(graph).encode(), label="torch.dlc")
+        program: Any = build(source, target, settings=["dlc.weights=refuse", *settings], cache_dir=cache_dir)
         kept = {i.name: attributes[i.name].detach() for i in inputs if i.name in attributes} | fixed
         own = tuple((i.name, place[i.name]) for i in inputs if i.name in place)
         return cls(Call(program), own, kept, results)

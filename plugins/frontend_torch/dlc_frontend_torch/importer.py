@@ -215,16 +215,20 @@ class Aliases:
     base: dict[str, str]
     last: dict[str, int]
     """Name → the last node that reads it."""
+    born: dict[str, int]
+    """Name → the node that gives it."""
     equal: dict[str, str]
     """Result of an in-place operator → the value that it wrote into."""
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> Aliases:
         """The aliases of a program."""
-        found = cls({}, {}, {})
+        found = cls({}, {}, {}, {})
         for at, node in enumerate(nodes):
             for name in _names(node.args):
                 found.last[name] = at
+            for name in node.results:
+                found.born[name] = at
             operator = node.target.split(".")[1] if "." in node.target else node.target
             first = node.args[0] if node.args else None
             if isinstance(first, Ref):
@@ -246,7 +250,8 @@ class Aliases:
         written = node.args[0].name
         base, same = self.base.get(written, written), set(self.same(written))
         group = {base, *(n for n, of in self.base.items() if of == base)}
-        return next((n for n in sorted(group - same) if self.last.get(n, -1) > at), None)
+        others = sorted(n for n in group - same if self.born.get(n, -1) < at < self.last.get(n, -1))
+        return others[0] if others else None
 
 
 def _names(value: Any) -> list[str]:

@@ -11,9 +11,7 @@ from typing import Any
 
 import torch
 
-from dlc.api.source import Source
-from dlc.base.diagnostics import ExitCode, error
-from dlc.driver.program import Compiler
+from dlc import ExitCode, Source, build, error
 from dlc_frontend_torch.calls import Call
 
 
@@ -80,11 +78,7 @@ def compile(
     torch.export.save(functional, content)
     source = Source(data=content.getvalue(), label=f"{type(module).__name__}.pt2")
     own = [f"torch.weights={'input' if share_weights else 'constant'}"]
-    compiler = Compiler.open(cache_dir)
-    try:
-        program = compiler.program(source, target, [*own, *settings], dims=dims or {})
-    finally:
-        compiler.cache.close()
+    program: Any = build(source, target, dims=dims or {}, settings=[*own, *settings], cache_dir=cache_dir)
     names = [s.arg.name for s in functional.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     ports = {p.name for p in program.signature.inputs}
     weights = {n: t.detach() for n, t in _tensors(functional).items() if n in ports} if share_weights else {}

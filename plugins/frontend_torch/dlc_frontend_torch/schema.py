@@ -158,9 +158,12 @@ def place_of(stack: str | None, modules: str | None, skip: Callable[[str], bool]
     return Place(module, own[0], int(own[1][:9]), own[2].strip())
 
 
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+
+
 def is_library(file: str) -> bool:
     """Whether a file belongs to PyTorch."""
-    return "/torch/" in file or file.startswith("<")
+    return file.startswith("<") or _LIBRARY.search(file) is not None
 
 
 def program(document: Mapping[str, Any], name: str, size: Size) -> Program:

@@ -80,11 +80,27 @@ def index_put(x: Op, indices: Sequence[Op | None], values: Op, accumulate: bool 
         new = e.Add(x, cast(values, x.dtype)) if accumulate else cast(values, x.dtype)
         return expanded(e.Where(mask, new, x), x.shape)
     found, at, _ = _subscripts(x, indices)
+    rest = [d for d in range(len(x.shape)) if d not in at]
     if at != list(range(len(at))):
-        raise Unsupported("writing by subscripts of dimensions that are not the first ones")
+        if at != list(range(at[0], at[0] + len(at))):
+            raise Unsupported("writing by subscripts of dimensions that are not adjacent")
+        # The subscripts' dimensions come first, and the values' likewise.
+        perm, width = (*at, *rest), len(broadcast(*(i.shape for i in found)))
+        if len(values.shape) != width + len(rest):
+            middle = broadcast(*(i.shape for i in found))
+            values = expanded(values, (*x.shape[: at[0]], *middle, *x.shape[at[0] + len(at) :]))
+        turned_back = (*range(at[0], at[0] + width), *range(at[0]), *range(at[0] + width, width + len(rest)))
+        y = _put(transposed(x, perm), found, transposed(values, turned_back), accumulate)
+        back = [perm.index(d) for d in range(len(perm))]
+        return transposed(y, back)
+    return _put(x, found, values, accumulate)
+
+
+def _put(x: Op, found: Sequence[Op], values: Op, accumulate: bool) -> Op:
+    """x with values at subscripts of its first dimensions."""
     shape = broadcast(*(i.shape for i in found))
     places = joined([unsqueeze(expanded(i, shape), -1) for i in found], len(shape))
-    updates = expanded(cast(values, x.dtype), (*shape, *x.shape[len(at) :]))
+    updates = expanded(cast(values, x.dtype), (*shape, *x.shape[len(found) :]))
     return ix.ScatterNd(x, places, updates, reduce="add" if accumulate else "")
 
 
