@@ -4,11 +4,12 @@
 
 Two doors: `.pt2`, a program of torch.export that dlc reads, differentiates and trains by itself (`dlc build --train`),
 and `torch.compile`, AOTAutograd's graphs of forward and backward pass as programs of dlc. An error is the largest
-difference, divided by the largest value of the tensor in eager PyTorch. Of a step it is the largest one of all gradients;
-those of a tensor of which the gradients are nearly 0 beside the others are measured by a thousandth of the largest
-gradient. Times are medians in milliseconds of calls that take turns: a forward pass for inference, and a step of loss,
-gradients and SGD. Every result is written to the JSON file at once, and what is there is not measured again. `--table`
-prints the table of the file. Exit code 3 if an error is above 1e-4.
+difference, divided by the largest value of the tensor in eager PyTorch. Of a step it is the largest one of all
+gradients; where those of a tensor are nearly 0 beside the others, by a thousandth of the largest gradient.
+
+Times are medians in milliseconds of calls that take turns: a forward pass for inference, and a step of loss, gradients
+and SGD. Every result is written to the JSON file at once, and what is there is not measured again. `--table` prints the
+table of the file. Exit code 3 if an error is above 1e-4.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def graph_of(found: Program, source: str, value: Any, *, inputs: Mapping[str, Op
         if isinstance(own, Input):
             given.append(own)
     importer = Importer(refusals, values, found.types)
-    importer.run(found.nodes)
+    importer.run(found.nodes, [ref for _, ref in found.outputs])
     refusals.check()
     names: list[str] = []
     outputs: list[Op] = []

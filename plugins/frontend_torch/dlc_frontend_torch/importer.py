@@ -41,9 +41,10 @@ class Importer:
     refused: set[str] = field(default_factory=set[str])
     """Names of refused nodes."""
 
-    def run(self, nodes: Sequence[Node]) -> None:
-        """Import all nodes, in order."""
+    def run(self, nodes: Sequence[Node], outputs: Sequence[Any] = ()) -> None:
+        """Import all nodes, in order. `outputs` are read after all of them."""
         aliases = Aliases.of(nodes)
+        aliases.last |= dict.fromkeys(_names(list(outputs)), len(nodes))
         for at, node in enumerate(nodes):
             try:
                 found = self._call(node, aliases, at)
