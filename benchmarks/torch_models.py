@@ -5,7 +5,7 @@
 Two doors: `.pt2`, a program of torch.export that dlc reads, differentiates and trains by itself (`dlc build --train`),
 and `torch.compile`, AOTAutograd's graphs of forward and backward pass as programs of dlc. An error is the largest
 difference, divided by the largest value of the tensor in eager PyTorch. Of a step it is the largest one of all
-gradients; where those of a tensor are nearly 0 beside the others, by a thousandth of the largest gradient.
+gradients; where those of a tensor are nearly 0 beside the others, by a hundredth of the largest gradient.
 
 Times are medians in milliseconds of calls that take turns: a forward pass for inference, and a step of loss, gradients
 and SGD. Every result is written to the JSON file at once, and what is there is not measured again. `--table` prints the
@@ -48,7 +48,7 @@ def difference(found: Tensor, expected: Tensor, least: float = 1e-12) -> float:
 def of_gradients(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
     """The largest error of all gradients."""
     largest = max(g.abs().max().item() for g in expected.values())
-    return max(difference(found[name], g, 1e-3 * largest) for name, g in expected.items())
+    return max(difference(found[name], g, 1e-2 * largest) for name, g in expected.items())
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:

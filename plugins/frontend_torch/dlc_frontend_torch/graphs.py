@@ -34,10 +34,10 @@ def attribute(module: torch.nn.Module, path: str) -> Any:
     return found
 
 
-def _imported(found: Program, *, all_nodes: bool) -> Importer:
+def _imported(found: Program) -> Importer:
     values: dict[str, Any] = {name: Input(name, of) for name, of in found.inputs if isinstance(of, Type)}
     values |= {p.value: Input(p.value, p.type) for p in found.parameters}
-    importer = Importer(Refusals("torch.compile"), values, found.types, inputs_for_refused=all_nodes)
+    importer = Importer(Refusals("torch.compile"), values, found.types)
     importer.run(found.nodes)
     return importer
 
@@ -45,7 +45,7 @@ def _imported(found: Program, *, all_nodes: bool) -> Importer:
 def refused_nodes(module: GraphModule) -> dict[str, str]:
     """Name of a node that dlc does not import → operator and reason. All nodes are tried."""
     try:
-        importer = _imported(_read(module), all_nodes=True)
+        importer = _imported(_read(module))
     except Unsupported as problem:
         return {n.name: problem.reason for n in module.graph.nodes if n.op == "call_function"}
     found: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Compiled:
     def of(cls, module: GraphModule, target: str, settings: Sequence[str], cache_dir: str | None) -> Compiled:
         """Build a graph all of whose nodes are supported. Raises DlcError."""
         found = _read(module)
-        importer = _imported(found, all_nodes=False)
+        importer = _imported(found)
         importer.refusals.check()
         order = [n.name for n in module.graph.nodes if n.op == "placeholder"]
         attributes = {n.name: attribute(module, str(n.target)) for n in module.graph.nodes if n.op == "get_attr"}

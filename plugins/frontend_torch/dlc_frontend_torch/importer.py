@@ -35,8 +35,6 @@ class Importer:
     values: dict[str, Any]
     types: Mapping[str, Type] = field(default_factory=dict[str, Type])
     """What PyTorch says of values; -1 is a dimension that it does not know."""
-    inputs_for_refused: bool = False
-    """Whether values of refused nodes become inputs, so that what reads them is tried too."""
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     refused: set[str] = field(default_factory=set[str])
     """Names of refused nodes."""
@@ -64,8 +62,9 @@ class Importer:
             self.values[name] = self._stand_in(name)
 
     def _stand_in(self, name: str) -> Any:
+        """A value in the place of one that is refused, so that what reads it is tried too."""
         known = self.types.get(name)
-        return Input(f"refused {name}", known) if self.inputs_for_refused and known is not None else REFUSED
+        return REFUSED if known is None or -1 in known.shape else Input(f"refused {name}", known)
 
     def _call(self, node: Node, aliases: Aliases, at: int) -> Any:
         args, kwargs = self._value(node.args), self._value(dict(node.kwargs))

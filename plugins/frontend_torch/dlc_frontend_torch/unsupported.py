@@ -41,7 +41,7 @@ class Refusals:
     def _diagnostics(self) -> list[Diagnostic]:
         shown: list[Diagnostic] = []
         for (target, reason, help), nodes in list(self.found.items())[:MOST]:
-            places = dict.fromkeys(place for n in nodes if (place := str(n.place)))
+            places = dict.fromkeys(str(n.place) for n in nodes if n.place.module)
             first = nodes[0]
             notes = [f"in {place}" for place in list(places)[:5]]
             notes += [f"and at {len(places) - 5} more places"] if len(places) > 5 else []
