@@ -1,5 +1,8 @@
 """`.pt2` files: what is read of them, by what, and what is refused."""
 
+# pyright: basic
+# PyTorch's own types are partly unknown.
+
 import json
 import subprocess
 import sys
@@ -207,3 +210,24 @@ def test_sizes_that_do_not_fit_are_refused(name: str, small: tuple[torch.nn.Modu
     with pytest.raises(DlcError) as caught:
         parse(small[1], **options)
     assert caught.value.diagnostics[0].code == code
+
+
+def test_a_result_never_has_the_name_of_an_input() -> None:
+    class Same(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"x": x + 1}
+
+    content = BytesIO()
+    torch.export.save(torch.export.export(Same(), (torch.rand(2),)), content)
+    assert parse(content.getvalue()).names == ("x_",)
+
+
+def test_complex_inputs_are_refused() -> None:
+    class Complex(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.real
+
+    content = BytesIO()
+    torch.export.save(torch.export.export(Complex(), (torch.rand(2, dtype=torch.complex64),)), content)
+    with pytest.raises(DlcError):
+        parse(content.getvalue())

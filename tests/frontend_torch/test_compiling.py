@@ -1,5 +1,8 @@
 """Modules in memory and torch.compile, through real builds: values, gradients, memory, fallbacks."""
 
+# pyright: basic
+# PyTorch's own types are partly unknown.
+
 import subprocess
 import sys
 import warnings

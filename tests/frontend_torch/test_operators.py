@@ -1,5 +1,8 @@
 """Every rule against PyTorch itself: one call, evaluated by the reference, beside the same call in eager PyTorch."""
 
+# pyright: basic
+# PyTorch's own types are partly unknown.
+
 from collections.abc import Callable
 from typing import Any
 

@@ -225,11 +225,22 @@ def graph_of(found: Program, source: str, value: Any, *, inputs: Mapping[str, Op
     refusals.check()
     names: list[str] = []
     outputs: list[Op] = []
+    taken = {i.name for i in given}  # an output of an input's name would be one tensor with it
     for name, ref in found.outputs:
-        result = importer.values.get(ref.name) if isinstance(ref, Ref) else None
-        if isinstance(result, Op) and result is not REFUSED:
-            names.append(name)
-            outputs.append(result)
+        if not isinstance(ref, Ref):
+            continue
+        result = importer.values.get(ref.name, REFUSED)
+        if not isinstance(result, Op):
+            message = (
+                f"result {quote(name)} is no tensor, or depends on an input or constant that is none of dlc's types"
+            )
+            help = "numbers as inputs, complex numbers and objects have no such type: pass tensors of real numbers"
+            raise error("unsupported-op", message, location=Location(source, node=ref.name), help=help)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+        outputs.append(result)
     if not outputs:
         raise error("no-outputs", f"{source} returns no tensor", location=Location(source))
     return with_live_origins(Graph(tuple(given), tuple(outputs), tuple(names), (), importer.origins))

@@ -141,7 +141,7 @@ class Importer:
     def _value(self, arg: Any) -> Any:
         match arg:
             case Ref(name):
-                return self.values[name]
+                return self.values.get(name, REFUSED)  # an input of a type that dlc does not have
             case list() | tuple():
                 return type(arg)(self._value(a) for a in arg)  # type: ignore[call-arg]
             case dict():
