@@ -129,8 +129,6 @@ def _result(
 def _without_constants(graph: Graph) -> tuple[Graph, dict[str, torch.Tensor]]:
     """The graph with constants that its text would not hold as inputs, and their values."""
     large = [op for op in graph.ops if isinstance(op, Constant) and not is_inline(op.tensor)]
-    inputs = {op: Input(f"constant{k}", op.type) for k, op in enumerate(large)}
-    values = {
-        i.name: torch.from_numpy(op.tensor.array().copy()) for op, i in inputs.items() if isinstance(op, Constant)
-    }
-    return (graph.substitute(dict(inputs)) if inputs else graph), values
+    inputs: dict[Op, Op] = {op: Input(f"constant{k}", op.type) for k, op in enumerate(large)}
+    values = {f"constant{k}": torch.from_numpy(op.tensor.array().copy()) for k, op in enumerate(large)}
+    return (graph.substitute(inputs) if inputs else graph), values
