@@ -179,17 +179,8 @@ def _partitioned(module: GraphModule, refused: frozenset[str], options: Options)
             continue
         try:
             if not refused_nodes(part):
-                compiled = Compiled.of(_listed(part), options.target, options.settings, options.cache_dir)
+                compiled = Compiled.of(part, options.target, options.settings, options.cache_dir)
                 setattr(whole, name, _Part(compiled))
         except (DlcError, Unsupported) as problem:
             _warn(f"a part of a graph runs in eager PyTorch: {str(problem).splitlines()[0]}")
     return whole.forward
-
-
-def _listed(part: GraphModule) -> GraphModule:
-    """The part with a list of results, also where it has one."""
-    output = next(n for n in part.graph.nodes if n.op == "output")
-    if not isinstance(output.args[0], (list, tuple)):
-        output.args = ((output.args[0],),)
-        part.recompile()
-    return part

@@ -112,7 +112,8 @@ def program_of(module: GraphModule, name: str, value: Callable[[FxNode], Any]) -
             case "call_function":
                 nodes.append(node_of(node))
             case "output":
-                outputs = list(node.args[0])
+                found = node.args[0]  # one value of a part of a graph stands by itself
+                outputs = list(found) if isinstance(found, (list, tuple)) else [found]
             case _:
                 raise Unsupported(f"a node of kind {node.op}")
     named = tuple((f"out{k}", plain(v)) for k, v in enumerate(outputs))
