@@ -15,7 +15,7 @@ from dlc.plugins.discovery import KINDS, list_plugins, load_registry
 from dlc.plugins.registry import Entry, Kind, Registry
 from dlc.spec import Spec
 
-OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-backend-c", "dlc-backend-s2train")
+OWN = ("dlc-frontend-onnx", "dlc-frontend-kernel", "dlc-frontend-torch", "dlc-backend-c", "dlc-backend-s2train")
 BASES: dict[Kind, type[Configurable]] = {
     "frontends": Frontend,
     "backends": Backend,

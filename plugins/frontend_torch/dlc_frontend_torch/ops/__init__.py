@@ -1,0 +1,1 @@
+"""Rules for ATen's operators, by family."""
