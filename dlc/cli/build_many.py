@@ -174,6 +174,10 @@ def _there(terminal: Terminal, asked: Many, models: Sequence[_Model]) -> None:
 
             def built(m: _Model, done: Done) -> None:
                 m.document = json.loads(done.text)
+                for d in m.document.get("diagnostics", ()):
+                    place = d.get("location", {})
+                    if place.get("source") == f"model/{Path(m.path).name}":
+                        place["source"] = m.path  # where the user has what the worker got
                 if m.document["ok"]:
                     installing.append(pool.submit(_install, m, [m.path, *words, "-o", str(m.output)]))
 

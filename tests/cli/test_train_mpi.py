@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx
@@ -19,9 +20,11 @@ import pytest
 from onnx import numpy_helper
 
 import dlc
+from dlc.api.training_program import TrainingProgram
 from dlc.base.types import Array
 from dlc.cli.frame import run
 from dlc.cli.launched import launched
+from dlc.training.loop.checkpoint import read_checkpoint
 from tests.tools import is_here
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +51,7 @@ net (float[batch,1,8,8] x) => (float[batch,10] scores)
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Programs `b8` and `b16` of one model, for batches of 8 and of 16, and data."""
     place = tmp_path_factory.mktemp("ranks")
-    onnx.save(model(), place / "net.onnx")
+    (place / "net.onnx").write_bytes(model().SerializeToString())
     config = "loss=cross-entropy,optimizer=sgd{lr=0.002 momentum=0.9}"
     for batch in (8, 16):
         words = ["build", str(place / "net.onnx"), "--dim", f"batch={batch}", "-q"]
@@ -87,10 +90,12 @@ def errors(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
     return max(float(np.abs(found[k] - w).max() / np.abs(w).max()) for k, w in expected.items())
 
 
-def weights(program: Path, checkpoint: Path) -> dict[str, Array]:
-    from dlc.training.loop.checkpoint import read_checkpoint
+def loaded(program: Path) -> TrainingProgram:
+    return cast("TrainingProgram", dlc.load(program))
 
-    net = dlc.load(program)
+
+def weights(program: Path, checkpoint: Path) -> dict[str, Array]:
+    net = loaded(program)
     net.restore(read_checkpoint(checkpoint).parts["program"])
     return net.parameters()
 
@@ -100,19 +105,13 @@ def rows(log: Path) -> dict[int, float]:
         return {int(r["step"]): float(r["loss"]) for r in csv.DictReader(file) if r["row"] == "step"}
 
 
-def test_ranks_are_one_process_and_a_lost_one_ends_all(built: Path) -> None:
-    common = ["--data", "d.npz", "--seed", 3]
-    alone = [str(w) for w in (*common, "--steps", STEPS, "--checkpoint", built / "one.ckpt", "--log", built / "1.csv")]
-    alone[1] = str(built / "d.npz")
-    assert run(["train", str(built / "b16"), *alone, "-q"]) == 0
-    curve = rows(built / "1.csv")
-
-    # A rank is killed: the other one ends, and says why.
-    job = begun(built, 2, "b8", *common, "--epochs", 10**6, "--checkpoint-every", 3, "--checkpoint", "two.ckpt", "-q")
+def test_a_lost_rank_ends_all_and_the_run_that_goes_on_is_that_of_one_process(built: Path) -> None:
+    common = ["--data", "d.npz", "--seed", 3, "--checkpoint", "two.ckpt", "--log", "2.csv"]
     checkpoint = built / "two.ckpt"
+    job = begun(built, 2, "b8", *common, "--epochs", 10**6, "--checkpoint-every", 1, "-q")
     while not checkpoint.exists():
         assert job.poll() is None, job.communicate()
-        time.sleep(0.02)
+        time.sleep(0.01)
     os.kill(rank_of(1, "two.ckpt"), signal.SIGKILL)
     start = time.monotonic()
     _, err = job.communicate(timeout=60)
@@ -121,19 +120,27 @@ def test_ranks_are_one_process_and_a_lost_one_ends_all(built: Path) -> None:
     assert "error[lost-rank]: rank 0 of 2 ends" in err
     assert "Traceback" not in err
 
-    # It may have come further than the single process by now; a fresh run ends early, and another one goes on.
-    checkpoint.unlink()
-    outputs = ["--checkpoint", "two.ckpt", "--log", "2.csv", "--json"]
-    for steps, more in ((20, ()), (STEPS, ("--resume",))):
-        job = begun(built, 2, "b8", *common, "--steps", steps, *outputs, *more)
-        out, err = job.communicate(timeout=120)
-        assert job.returncode == 0, err
-        found = json.loads(out)  # of rank 0 alone
-        assert (found["ranks"], found["rows"]["batch"], found["steps"]) == (2, 16, steps)
-    together = rows(built / "2.csv")
-    assert sorted(together) == sorted(curve) == list(range(1, STEPS + 1))
-    assert max(abs(together[k] / loss - 1) for k, loss in curve.items()) < 1e-6
-    assert errors(weights(built / "b8", checkpoint), weights(built / "b16", built / "one.ckpt")) < 1e-6
+    # On a machine that does much else it may have come further.
+    steps = max(STEPS, done_in(checkpoint) + 5)
+    job = begun(built, 2, "b8", *common, "--steps", steps, "--resume", "--json")
+    out, err = job.communicate(timeout=120)
+    assert job.returncode == 0, err
+    found = json.loads(out)  # of rank 0 alone
+    assert (found["ranks"], found["rows"]["batch"], found["steps"]) == (2, 16, steps)
+
+    words = ["--data", built / "d.npz", "--seed", 3, "--checkpoint", built / "one.ckpt", "--log", built / "1.csv"]
+    assert run(["train", str(built / "b16"), *map(str, words), "--steps", str(steps), "-q"]) == 0
+    together, alone = rows(built / "2.csv"), rows(built / "1.csv")
+    limit = 1e-6 if steps == STEPS else 1e-5
+    assert sorted(together) == sorted(alone) == list(range(1, steps + 1))
+    assert max(abs(together[k] / loss - 1) for k, loss in alone.items()) < limit
+    assert errors(weights(built / "b8", checkpoint), weights(built / "b16", built / "one.ckpt")) < limit
+
+
+def done_in(checkpoint: Path) -> int:
+    """Steps of a run up to its checkpoint."""
+    state = read_checkpoint(checkpoint).state
+    return state.epoch * (200 // 16) + state.step
 
 
 def rank_of(rank: int, word: str) -> int:
@@ -147,13 +154,6 @@ def rank_of(rank: int, word: str) -> int:
         if word.encode() in words and b"train" in words and f"OMPI_COMM_WORLD_RANK={rank}".encode() in env:
             return int(place.name)
     raise AssertionError("there is no such rank")
-
-
-def test_what_is_wrong_is_told_once(built: Path) -> None:
-    job = begun(built, 2, "b16", "--data", "no.npz", "--checkpoint", "none.ckpt")
-    out, err = job.communicate(timeout=60)
-    assert job.returncode == 2
-    assert (out, err.count("error["), err.count("no.npz")) == ("", 1, 2)
 
 
 @pytest.mark.skipif(not is_here("mpicc"), reason="mpicc is not here")
@@ -175,7 +175,7 @@ def test_the_example_in_c(built: Path) -> None:
 
     whole = ran(1, 16, "c1.bin", STEPS)
     assert ran(2, 8, "c2.bin", 20) + ran(2, 8, "c2.bin", STEPS) == whole  # the second goes on where the first ended
-    one, two = dlc.load(built / "b16"), dlc.load(built / "b8")
+    one, two = loaded(built / "b16"), loaded(built / "b8")
     one.restore((built / "c1.bin").read_bytes())
     two.restore((built / "c2.bin").read_bytes())
     assert int(two.state()["step"]) == STEPS

@@ -9,8 +9,9 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from dlc.base.diagnostics import DlcError
+from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.types import Array
+from dlc.cli.ranks import agree
 from dlc.training.loop.ranks import Ranks
 from dlc.training.loop.together import Statistics, Together
 from tests.training.linear import Linear, blobs
@@ -158,3 +159,19 @@ def test_one_that_is_told_to_stop_stops_all_after_the_same_step() -> None:
         return -1
 
     assert run(2, work) == [2, 2]
+
+
+def test_what_one_rank_finds_wrong_all_hear() -> None:
+    def work(ranks: Ranks) -> str:
+        def read() -> int:
+            if ranks.rank == 2:
+                raise error("no-such-file", "d.npz does not exist", exit_code=ExitCode.USAGE)
+            return ranks.rank
+
+        with pytest.raises(DlcError) as raised:
+            agree(ranks, read)
+        assert agree(ranks, lambda: ranks.rank) == ranks.rank
+        (told,) = raised.value.diagnostics
+        return f"{raised.value.exit_code} {told.message}; {told.notes[0]}"
+
+    assert set(run(3, work)) == {"2 d.npz does not exist; on rank 2 of 3"}
