@@ -29,6 +29,8 @@ PACKAGES = {
     "objdump": "binutils",
     "nginx": "nginx-light",
     "redis-server": "redis-server",
+    "mpiexec": "openmpi-bin",
+    "mpicc": "libopenmpi-dev openmpi-bin",
 }
 """What tests use → the packages of Debian and Ubuntu that have it."""
 

@@ -4,9 +4,10 @@ Every field may hold text from a hostile model (names with newlines, quotes, bid
 terminal except through `escape`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 _FIELD_LIMIT = 1000
 """Characters of one field that are shown; a hostile name can be megabytes long."""
@@ -186,6 +187,22 @@ def to_json(d: Diagnostic) -> dict[str, object]:
     if d.source_line:
         result["source_line"] = d.source_line
     return result
+
+
+def of_json(values: Mapping[str, Any]) -> Diagnostic:
+    """The inverse of `to_json`; raises what wrong types raise."""
+    place = values.get("location")
+    location = Location(**{k: type(getattr(Location(), k))(v) for k, v in place.items()}) if place else None
+    return Diagnostic(
+        str(values["code"]),
+        str(values["message"]),
+        str(values["severity"]),
+        location,
+        tuple(map(str, values.get("notes", ()))),
+        str(values.get("help", "")),
+        str(values.get("source_line", "")),
+        tuple(map(str, values.get("nodes", ()))),
+    )
 
 
 def _escaped(character: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, to_json
+from dlc.cli.launched import launched
 from dlc.cli.terminal import Outcome, Terminal
 
 
@@ -31,6 +32,8 @@ def run(arguments: Sequence[str]) -> int:
             from dlc.cli.listed import list_outcome
 
             return _guarded(arguments, terminal, lambda: list_outcome(terminal, "".join(arguments[1:])))
+        if list(arguments[:1]) == ["train"]:
+            terminal.silent = launched(os.environ)[0] > 0
         if list(arguments[:1]) == ["build"]:
             from dlc.cli.quick import quick_build
 
@@ -45,6 +48,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def finish(arguments: Sequence[str], terminal: Terminal, outcome: Outcome) -> int:
     """Print what a command found; the exit code."""
+    if terminal.silent:
+        return int(outcome.code)
     if terminal.json:
         import json
 

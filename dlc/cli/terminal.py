@@ -36,6 +36,8 @@ class Terminal:
 
     json: bool = False
     quiet: bool = False
+    silent: bool = False
+    """Nothing is printed: another process of the same command says it."""
     said: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def tell(self, *diagnostics: Diagnostic) -> None:
@@ -49,14 +51,14 @@ class Terminal:
 
     def log(self, text: str) -> None:
         """A line for the user that is no result."""
-        if not self.json:
+        if not (self.json or self.silent):
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
 
     @contextmanager
     def progress(self) -> Generator[Progress]:
         """Shows what is running, on a terminal only."""
-        shown = Progress(not (self.json or self.quiet) and is_interactive())
+        shown = Progress(not (self.json or self.quiet or self.silent) and is_interactive())
         try:
             yield shown
         finally:
@@ -65,7 +67,7 @@ class Terminal:
     @contextmanager
     def bar(self, total: int | None) -> Generator[Bar]:
         """Shows how much of something is done, on a terminal only; `total` None: nobody knows how much there is."""
-        shown = Bar(not (self.json or self.quiet) and is_interactive(), total)
+        shown = Bar(not (self.json or self.quiet or self.silent) and is_interactive(), total)
         try:
             yield shown
         finally:

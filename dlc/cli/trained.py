@@ -53,6 +53,8 @@ def tell_start(terminal: Terminal, run: Run) -> None:
     course = run.course
     left = course.data.rows - course.steps_per_epoch * course.size
     text = f"{course.data.rows:,} rows: {course.steps_per_epoch:,} training steps per epoch, batches of {course.size}"
+    if course.ranks > 1:
+        text += f", {course.own_size} on each of {course.ranks} ranks"
     if left:
         how = f"{left} rows in an incomplete batch are dropped"
         text += f"; {how}{', different ones each epoch' if course.shuffle else ''}"
@@ -128,6 +130,7 @@ def document(run: Run, ending: str) -> dict[str, Any]:
             "batch": course.size,
         },
         "seed": course.seed,
+        "ranks": course.ranks,
         "steps_per_epoch": course.steps_per_epoch,
         "steps": run.done,
         "epochs": [_epoch_json(e, course) for e in epochs],

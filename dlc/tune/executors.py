@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final, Protocol
 
-from dlc.base.diagnostics import ExitCode, error
-from dlc.tune.place import Failed, Place, Request, Say, Tuned, tune_here
+from dlc.tune.place import Failed, Place, Request, Say, Tuned
+
+if TYPE_CHECKING:
+    from dlc.driver.executors.cluster import ClusterWorker
 
 LOCAL: Final = "local"
-_DASK: Final = "dask"
-TIMEOUT: Final = "10s"
-"""In which a scheduler answers."""
 
 
 class Lane(Protocol):
@@ -60,12 +57,23 @@ class Worker:
     """A worker of a cluster."""
 
     name: str
-    executor: Executor
+    worker: ClusterWorker
     remote: bool = True
 
     def submit(self, request: Request) -> Future[Tuned | Failed]:
         """See `Lane.submit`."""
-        return self.executor.submit(tune_here, request)
+        from dlc.tune.messages import found_of, request_text
+
+        done: Future[Tuned | Failed] = Future()
+
+        def ended(answer: Future[str]) -> None:
+            try:
+                done.set_result(found_of(answer.result()))
+            except Exception as problem:  # noqa: BLE001  # whatever the worker has raised, or its loss
+                done.set_exception(problem)
+
+        self.worker.submit("tune", request_text(request)).add_done_callback(ended)
+        return done
 
 
 @dataclass(frozen=True)
@@ -86,58 +94,22 @@ def opened(text: str, local: Callable[[], Lane]) -> Lanes:
         local: Makes the lane of this process.
 
     Raises:
-        DlcError: (USAGE) the text means nothing, or the package distributed is not installed; (TOOL) there is no
-            scheduler, or it has no workers.
+        DlcError: as `opened_cluster` and `equal_workers` do.
     """
     if text == LOCAL:
         return Lanes((local(),))
-    parts = urlsplit(text)
-    if parts.scheme != _DASK or not parts.netloc:
-        raise error(
-            "bad-option",
-            f"--executor {text}: there is no such executor",
-            help="local, or dask://HOST:PORT with the address of a Dask scheduler",
-            exit_code=ExitCode.USAGE,
-        )
-    if not find_spec("distributed"):
-        raise error(
-            "no-package",
-            f"--executor {text}: the Python package distributed is not installed",
-            help="pip install 'dlc[distributed]', here and for the workers",
-            exit_code=ExitCode.USAGE,
-        )
-    return _of_cluster(f"tcp://{parts.netloc}", text)
+    from dlc.driver.executors.cluster import equal_workers, opened_cluster
 
-
-def _of_cluster(address: str, text: str) -> Lanes:
-    import distributed  # pyright: ignore
-
-    library: Any = distributed
+    cluster = opened_cluster(text)
     try:
-        client: Any = library.Client(address, timeout=TIMEOUT, set_as_default=False)
-    except (OSError, TimeoutError) as problem:
-        raise error(
-            "no-scheduler",
-            f"--executor {text}: no scheduler answers: {problem}",
-            help="start one with dask scheduler, and workers with dask worker tcp://HOST:PORT",
-            exit_code=ExitCode.TOOL,
-        ) from None
-    workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
-    chosen: dict[str, str] = {}
-    for worker in sorted(workers):
-        chosen.setdefault(str(workers[worker].get("host", worker)), worker)
-    if not chosen:
-        client.close()
-        raise error(
-            "no-workers",
-            f"--executor {text}: the scheduler has no workers",
-            help="start some with dask worker tcp://HOST:PORT",
-            exit_code=ExitCode.TOOL,
-        )
-    lanes = [
-        Worker(host, client.get_executor(workers=[worker], allow_other_workers=False, pure=False, retries=0))
-        for host, worker in chosen.items()
-    ]
-    idle = len(workers) - len(chosen)
-    notes = (f"{idle} more workers on the same computers are not used: they would disturb measurements",)
-    return Lanes(lanes, client.close, notes if idle else ())
+        workers, warnings = equal_workers(cluster.workers(), text)
+    except BaseException:
+        cluster.close()
+        raise
+    chosen: dict[str, ClusterWorker] = {}
+    for worker in workers:
+        chosen.setdefault(worker.host, worker)
+    notes = [f"{w.message}: {'; '.join(w.notes)}" for w in warnings]
+    if idle := len(workers) - len(chosen):
+        notes.append(f"{idle} more workers on the same computers are not used: they would disturb measurements")
+    return Lanes([Worker(host, worker) for host, worker in chosen.items()], cluster.close, tuple(notes))

@@ -10,8 +10,9 @@ import pytest
 
 from dlc.api.tuning import read_tuning
 from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.driver.executors import cluster as cluster_module
 from dlc.kernel.text import parse_kernel
-from dlc.tune import executors, place
+from dlc.tune import messages
 from dlc.tune.executors import Lane, opened
 from tests.cli.conftest import Dlc
 
@@ -59,19 +60,19 @@ def test_records_are_like_those_of_this_process(dlc: Dlc, cluster: Any) -> None:
 
 
 def test_what_goes_wrong_there_is_told_here(dlc: Dlc, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(request: place.Request) -> None:
-        raise MemoryError(f"no room for {request.kernel.digest[:4]}")
+    def broken(text: str) -> None:
+        raise MemoryError(f"no room for {messages.request_of(text).kernel.digest[:4]}")
 
     graph = 'graph(%0 "a": f32[12,16], %1 "b": f32[16,32]) {\n  %2 = @k0(%0, %1)\n  return %2 "c"\n}\n'
     Path("product.dlc").write_text(f"{TEXT.replace('kernel(', 'kernel @k0(')}\n{graph}")
-    monkeypatch.setattr(executors, "tune_here", broken)
+    monkeypatch.setattr(messages, "tune_text", broken)
     ran = dlc("tune", "product.dlc", "-q", "--executor", address(cluster))
     assert "MemoryError: no room for" in ran.out
     assert "0 of 1 kernels" in ran.out
 
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "TIMEOUT", "1s")
+    monkeypatch.setattr(cluster_module, "TIMEOUT", "1s")
     with pytest.raises(DlcError, match="no scheduler answers") as raised:
         opened("dask://127.0.0.1:9", no_lane)
     assert raised.value.exit_code == ExitCode.TOOL

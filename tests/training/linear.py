@@ -51,6 +51,9 @@ class Linear:
         self.fails_at = 0
         """Step whose loss is not finite."""
         self.on_step: Callable[[], None] = lambda: None
+        self._hook: Callable[[Array], None] | None = None
+        self.steps_seen: list[int] = []
+        """The number of the step that gradients were computed with, of every step."""
         self.reset()
 
     def reset(self) -> None:
@@ -84,6 +87,7 @@ class Linear:
         step = int(self._state["step"]) + 1
         scores = self._scores(x)
         loss = self._loss(scores, y)
+        self.steps_seen.append(step - 1)
         if step == self.fails_at:
             raise error("not-finite", "the loss is nan")
         if self._is_classes:
@@ -92,7 +96,11 @@ class Linear:
             d[np.arange(len(y)), y] -= 1
         else:
             d = 2 * (scores - y)
-        d /= np.float32(len(y))
+        counts = np.ones(len(y), bool)
+        if self.classes and self.classes.ignore is not None:
+            counts = y != self.classes.ignore
+            d[~counts] = 0
+        d /= np.float32(counts.sum())
         if (step - 1) % self._accumulate == 0:
             for g in self._gradients.values():
                 g[...] = 0
@@ -100,6 +108,9 @@ class Linear:
         self._gradients["b"] += d.sum(0)
         self._state["step"][...] = step
         if step % self._accumulate == 0:
+            self._reduce()
+            if not all(np.isfinite(g).all() for g in self._gradients.values()):
+                raise error("not-finite", "a gradient is nan")
             for name, w in self._parameters.items():
                 v = self._state[f"{name}.v"]
                 v[...] = np.float32(0.9) * v + self._gradients[name] / np.float32(self._accumulate)
@@ -130,7 +141,17 @@ class Linear:
         return ()
 
     def all_reduce(self, hook: Callable[[Array], None] | None) -> None:
-        del hook
+        self._hook = hook
+
+    def _reduce(self) -> None:
+        if self._hook is None:
+            return
+        flat = np.concatenate([g.reshape(-1) for g in self._gradients.values()])
+        self._hook(flat)
+        at = 0
+        for g in self._gradients.values():
+            g[...] = flat[at : at + g.size].reshape(g.shape)
+            at += g.size
 
     def checkpoint(self) -> bytes:
         held = [*self._parameters.values(), *self._state.values(), *self._gradients.values()]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from dlc.cli import flags
 from dlc.cli.commands.verify_loops import LoopVerification
 from dlc.cli.commands.verify_steps import StepVerification
 from dlc.cli.functions import by_function, headed, plan_of
-from dlc.cli.options import BuildOptions, CacheOptions, flag
+from dlc.cli.options import CACHE, BuildOptions, CacheOptions, flag
 from dlc.cli.quick import default_output
 from dlc.cli.rebuild import BuildSummary, outcome, rebuild, remember_build
 from dlc.cli.stats import check_stats, stats_text
@@ -100,21 +100,42 @@ class BuildOutput:
         return replace(self, output=None) == BuildOutput()
 
 
+Models = Annotated[list[str], typer.Argument(metavar="MODEL…", help="The model's file, or several.")]
+ExecutorOption = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        metavar="local|dask://HOST:PORT",
+        help="Where several models are built: by processes of this computer, or by the workers of a Dask cluster that "
+        "share its cache.",
+        rich_help_panel=CACHE,
+    ),
+]
+
+
 @flags.spelled
 def build(
     ctx: typer.Context,
-    model: flags.Model,
+    models: Models,
     options: BuildOptions,
     asked: BuildOutput,
     cache: CacheOptions,
+    executor: ExecutorOption = "local",
     jobs: flags.Jobs = 0,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
-    """Compile a model: sources, header, weights and library, written to one directory."""
+    """Compile a model: sources, header, weights and library, written to one directory.
+
+    Several models are built beside each other, each into a directory of its name in that of -o: dlc build *.onnx -o
+    out. Those that fail are listed in the end, and the others are built.
+    """
     del json  # the frame reads it before anything can fail
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
+    if len(models) > 1 or executor != "local":
+        return _many(terminal, models, options, asked, cache, executor, jobs)
+    (model,) = models
     chosen, directory = options.of(model), asked.output or default_output(model)
     _check(asked, directory)
     if asked.print_pipeline:
@@ -131,6 +152,31 @@ def build(
         if asked.plain:
             remember_build(space, prepared, chosen, opened, build, directory)
         return done
+
+
+def _many(
+    terminal: Terminal,
+    models: Sequence[str],
+    options: BuildOptions,
+    asked: BuildOutput,
+    cache: CacheOptions,
+    executor: str,
+    jobs: int,
+) -> Outcome:
+    from dlc.cli.build_many import Many, build_many
+
+    plain = replace(asked, html=False)
+    if not plain.plain:
+        raise error(
+            "no-effect",
+            "with several models, or workers, a build prints nothing but its result",
+            help="build one model alone for --stop-after, --dump-ir, --print-pipeline, --explain, --stats and "
+            "--verify-…",
+            exit_code=ExitCode.USAGE,
+        )
+    _check(asked, asked.output or Path("build"))
+    more = ("--html",) if asked.html else ()
+    return build_many(terminal, Many(models, options, cache, asked.output, executor, jobs, more))
 
 
 def _built_before(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,15 +18,15 @@ from dlc.cli import flags
 from dlc.cli.terminal import Outcome, Terminal
 
 if TYPE_CHECKING:
-    from dlc.api.training_program import TrainingProgram
-    from dlc.training.loop.checkpoint import Checkpoint
-    from dlc.training.loop.data import DataSet
-    from dlc.training.loop.loop import Course, Ending
+    from dlc.training.loop.loop import Ending
+    from dlc.training.loop.ranks import Ranks
     from dlc.training.loop.run import Run
 
 _FILES = "Files"
 _EPOCHS = 10
 """Without --epochs and --steps."""
+_OF_ALL = ("not-finite", "ranks-differ")
+"""What all ranks find at the same moment."""
 
 Program = Annotated[
     Path, typer.Argument(metavar="DIR|FILE", help="A program built for training: its directory or file.")
@@ -127,6 +129,15 @@ LogFile = Annotated[
         "--log", metavar="FILE.csv", help="Write a row for every training step and epoch.", rich_help_panel=_FILES
     ),
 ]
+BatchNorm = Annotated[
+    str | None,
+    typer.Option(
+        "--batch-norm",
+        metavar="joint|local",
+        help="With several ranks: keep the mean of their running statistics of batch normalisations, or those of rank "
+        "0. [default: joint]",
+    ),
+]
 Html = Annotated[
     Path | None,
     typer.Option(
@@ -152,6 +163,7 @@ def train(
     checkpoint_every: CheckpointEvery = None,
     export: Export = None,
     keep: Keep = "last",
+    batch_norm: BatchNorm = None,
     log: LogFile = None,
     html: Html = None,
     max_memory: flags.MaxMemory = None,
@@ -164,6 +176,8 @@ def train(
     with the same results as an uninterrupted run. An existing checkpoint is never replaced without --resume or --fresh.
     The last rows of an epoch are dropped if they do not fill a batch; validation uses every row of its data. The
     order of the rows depends on --seed only: the same command gives the same weights.
+
+    mpiexec -n 4 dlc train … trains in four processes, each on its part of every batch: see docs/distributed.md.
     """
     del json
     terminal: Terminal = ctx.obj
@@ -177,34 +191,42 @@ def train(
     if validation is not None and not 0 < validation < 1:
         message = f"--validation {validation:g} is not a fraction of the rows"
         raise _usage("bad-option", message, "a number between 0 and 1")
-    from dlc.cli.train_files import check_outputs, check_resume, checkpoint_file, kept_as
-    from dlc.cli.trained import tell_start
-    from dlc.training.loop.checkpoint import read_checkpoint
-    from dlc.training.loop.run import Outputs, Run
+    from dlc.cli.ranks import guarded, opened_ranks
+    from dlc.cli.train_start import Asked, started
 
-    path = checkpoint_file(program, checkpoint)
-    found = _program(terminal, program, max_memory)
-    files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
-    check_outputs(files, (*data, *(validation_data or ())))
-    check_resume(path, resume=resume, fresh=fresh)
-    held = read_checkpoint(path) if resume else None
-    until = _EPOCHS if epochs is None and steps is None else epochs
-    course = replace(
-        _course(terminal, found, data, validation, validation_data or (), int(_setting(held, "seed", seed, 0))),
-        shuffle=_setting(held, "shuffle", shuffle, True),
-        epochs=until,
-        steps=steps,
-        patience=patience,
+    ranks = opened_ranks(os.environ)
+    _check_statistics(batch_norm, ranks)
+    asked = Asked(
+        program,
+        data,
+        validation,
+        validation_data or (),
+        _EPOCHS if epochs is None and steps is None else epochs,
+        steps,
+        patience,
+        seed,
+        shuffle,
+        resume,
+        fresh,
+        checkpoint,
+        checkpoint_every,
+        export,
+        keep,
+        batch_norm or "joint",  # pyright: ignore[reportArgumentType]  # checked above
+        log,
+        html,
+        max_memory,
     )
-    kept = None if resume else kept_as(path, fresh=fresh)
-    run = Run(found, course, Outputs(path, checkpoint_every, export, keep, log, html, kept))
-    if held is not None and (message := run.resume(held)):
-        terminal.tell(Diagnostic("best-lost", message, "note"))
-    if kept is not None:
-        message = f"the checkpoint of an earlier run is kept as {kept}, once this run writes its own"
-        terminal.tell(Diagnostic("kept", message, "note"))
-    tell_start(terminal, run)
-    return _ran(terminal, run)
+    with guarded(ranks, terminal):
+        return _ran(terminal, started(terminal, asked, ranks))
+
+
+def _check_statistics(asked: str | None, ranks: Ranks) -> None:
+    if asked not in (None, "joint", "local"):
+        raise _usage("bad-option", f"--batch-norm {asked}: there is no such choice", "joint or local")
+    if asked is not None and ranks.count == 1:
+        message = "--batch-norm has no effect on one process: it has the only statistics"
+        raise _usage("no-effect", message, "leave it out, or start several with mpiexec -n N dlc train …")
 
 
 def _ran(terminal: Terminal, run: Run) -> Outcome:
@@ -217,6 +239,8 @@ def _ran(terminal: Terminal, run: Run) -> Outcome:
         try:
             ending: Ending | Literal["failed"] = run.go()
         except DlcError as problem:
+            if run.ranks.count > 1 and problem.diagnostics[0].code not in _OF_ALL:
+                raise  # others do not know of it
             bar.stop()
             kept = f"the checkpoint of {run.saved} is kept: {run.outputs.checkpoint}"
             terminal.tell(
@@ -243,7 +267,8 @@ def _signals(run: Run) -> Generator[None]:
     def asked(*_: object) -> None:
         if run.stop:
             raise KeyboardInterrupt
-        run.stop = True
+        run.stop, begin = True, time.monotonic()
+        run.ranks.hurried = lambda: time.monotonic() - begin
 
     held = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -251,71 +276,6 @@ def _signals(run: Run) -> Generator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-
-
-def _program(terminal: Terminal, path: Path, max_memory: int | None) -> TrainingProgram:
-    """The program in a directory or file; raises DlcError if it is none that learns."""
-    from dlc.cli.workspace import Workspace
-    from dlc.runtime import loading
-
-    directory = path.parent if path.is_file() else path
-    help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
-    if not path.exists():
-        raise _usage("not-an-artifact", f"{path} is not a directory or file with a program", help)
-    found: Any = loading.load(path, Workspace.open(terminal).registry, max_memory=max_memory)
-    if not hasattr(found, "train_step"):
-        raise _usage("no-training", f"{path} is not a training program", help)
-    return found
-
-
-def _course(
-    terminal: Terminal,
-    program: TrainingProgram,
-    files: Sequence[str],
-    fraction: float | None,
-    validation: Sequence[str],
-    seed: int,
-) -> Course:
-    """The data, read and checked, with its validation part. Raises DlcError."""
-    from dlc.training.loop.data import batch_size, read_data
-    from dlc.training.loop.loop import Course
-
-    size = batch_size(program.arguments)
-    with terminal.progress() as progress:
-        progress.at("reading the data")
-        data = read_data(files, program.arguments)
-        judged = read_data(validation, program.arguments) if validation else None
-    if not terminal.quiet:
-        terminal.tell(*data.notes, *(judged.notes if judged else ()))
-    if fraction is not None:
-        data, judged = _divided(data, fraction, seed)
-    if data.rows < size:
-        raise error(
-            "too-few-rows",
-            f"{data.rows:,} training rows are fewer than a batch of {size}",
-            help="build the program for a smaller batch, with --dim or --input",
-            exit_code=ExitCode.USAGE,
-        )
-    return Course(data, judged, size, seed)
-
-
-def _divided(data: DataSet, fraction: float, seed: int) -> tuple[DataSet, DataSet]:
-    """(rows to train with, rows to judge by), chosen by the seed."""
-    import numpy as np
-
-    from dlc.training.loop.shuffle import permutation
-
-    count = min(max(1, round(data.rows * fraction)), data.rows)
-    order = permutation(data.rows, seed, -1)  # epochs have numbers from 0
-    return data.split(np.sort(order[count:])), data.split(np.sort(order[:count]))
-
-
-def _setting(held: Checkpoint | None, name: str, given: Any, default: Any) -> Any:
-    """A setting as given, else as in the run that goes on, else its default."""
-    if given is not None:
-        return given
-    value = held.identity.get(name, default) if held else default
-    return value if type(value) is type(default) else default
 
 
 def _noted(diagnostic: Diagnostic, note: str) -> Diagnostic:

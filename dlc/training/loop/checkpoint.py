@@ -120,12 +120,17 @@ def is_checkpoint(content: bytes | memoryview) -> bool:
     return bytes(content[: len(_MAGIC)]) == _MAGIC
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """What `write_checkpoint` wrote; raises DlcError (USAGE) for anything else."""
+def checkpoint_bytes(path: Path) -> bytes:
+    """The content of a checkpoint's file. Raises DlcError (USAGE) if it cannot be read."""
     try:
-        content = memoryview(path.read_bytes())
+        return path.read_bytes()
     except OSError as problem:
         raise _bad(path, problem.strerror or str(problem)) from None
+
+
+def read_checkpoint(path: Path, read: bytes | None = None) -> Checkpoint:
+    """What `write_checkpoint` wrote, or `read` of the file before; raises DlcError (USAGE) for anything else."""
+    content = memoryview(checkpoint_bytes(path) if read is None else read)
     if not is_checkpoint(content):
         raise _bad(path, "it is not a checkpoint of dlc train")
     body = content[:-_DIGEST]

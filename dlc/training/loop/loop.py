@@ -6,6 +6,7 @@ gives what an uninterrupted one gives, bit for bit.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from dlc.training.loop.trace import Trace
 if TYPE_CHECKING:
     from dlc.api.training_program import TrainingProgram
     from dlc.base.types import Array
+    from dlc.training.loop.together import Together
 
 Ending = Literal["done", "patience", "interrupted"]
 _ROWS_TOLD = 8
@@ -36,7 +38,7 @@ class Course:
     data: DataSet
     validation: DataSet | None
     size: int
-    """Rows of a batch."""
+    """Rows of a batch, of all ranks together."""
     seed: int = 0
     """Of the orders of rows."""
     shuffle: bool = True
@@ -45,6 +47,14 @@ class Course:
     """Over all epochs; None: as many as the epochs have."""
     patience: int | None = None
     """Epochs without a better loss after which it ends, at least 1."""
+    rank: int = 0
+    ranks: int = 1
+    """Processes that take equal parts of every batch, and which of them this one is."""
+
+    @property
+    def own_size(self) -> int:
+        """Rows of this rank's part of a batch: the batch of its program."""
+        return self.size // self.ranks
 
     @property
     def steps_per_epoch(self) -> int:
@@ -60,6 +70,11 @@ class Course:
     def order(self, epoch: int) -> Array:
         """Numbers of the rows in the order of an epoch."""
         return permutation(self.data.rows, self.seed, epoch) if self.shuffle else np.arange(self.data.rows)
+
+    def part(self, order: Array, step: int) -> Array:
+        """Of a batch, by the number of its step in the epoch, the rows that are this rank's."""
+        first = step * self.size + self.rank * self.own_size
+        return order[first : first + self.own_size]
 
 
 @dataclass(frozen=True)
@@ -171,17 +186,18 @@ class Watcher(Protocol):
         ...
 
 
-def train(program: TrainingProgram, course: Course, state: State, watcher: Watcher) -> Ending:
+def train(together: Together, course: Course, state: State, watcher: Watcher) -> Ending:
     """Run steps from `state` on, which is kept up to date, until the course ends or the watcher stops it.
 
     Raises:
-        DlcError: (`not-finite`) a loss is not finite; or what the program raises.
+        DlcError: (`not-finite`) a loss is not finite; or what the program raises, or `Together`.
     """
     while not (ending := _ending(course, state)):
-        _steps(program, course, state, watcher)
+        _steps(together, course, state, watcher)
         if watcher.stopped():
             return "interrupted"
-        score = evaluate(program, course.validation, course.size, watcher.evaluating) if course.validation else None
+        together.settle()
+        score = _judged(together, course, watcher) if course.validation else None
         if course.validation and score is None:
             return "interrupted"
         epoch = Epoch(state.epoch + 1, state.step, state.mean, score, state.seconds)
@@ -207,7 +223,17 @@ def _ending(course: Course, state: State) -> Ending | None:
     return None
 
 
-def _steps(program: TrainingProgram, course: Course, state: State, watcher: Watcher) -> None:
+def _judged(together: Together, course: Course, watcher: Watcher) -> Score | None:
+    """The score on the validation data, which rank 0 computes; None where it was stopped."""
+    found = b""
+    if together.ranks.leads and course.validation:
+        score = evaluate(together.program, course.validation, course.own_size, watcher.evaluating)
+        found = json.dumps(score and [score.loss, dict(score.figures)]).encode()
+    values = json.loads(together.ranks.share(found))
+    return values and Score(*values)
+
+
+def _steps(together: Together, course: Course, state: State, watcher: Watcher) -> None:
     """The steps that are left of an epoch, unless the course ends within it or the watcher stops."""
     until = course.steps_per_epoch
     if course.total is not None:
@@ -215,18 +241,12 @@ def _steps(program: TrainingProgram, course: Course, state: State, watcher: Watc
     order = course.order(state.epoch)
     while state.step < until:
         begin = time.perf_counter()
-        index = order[state.step * course.size : (state.step + 1) * course.size]
-        feeds = course.data.batch(index)
-        try:
-            loss = float(program.train_step(**feeds))
-        except DlcError as problem:
-            if problem.diagnostics[0].code != "not-finite":
-                raise
-            loss = math.nan
+        feeds = course.data.batch(course.part(order, state.step))
+        loss = together.step(feeds)
         if not math.isfinite(loss):
-            raise _not_finite(
-                f"the loss or a gradient is not finite in {_at(course, state, 1)}", index, _uncounted(program, feeds)
-            )
+            index = order[state.step * course.size : (state.step + 1) * course.size]
+            where = f"the loss or a gradient is not finite in {_at(course, state, 1)}"
+            raise _not_finite(where, index, _uncounted(together.program, feeds))
         state.step += 1
         state.sum += loss
         state.seconds += time.perf_counter() - begin

@@ -78,11 +78,11 @@ def evaluate(
         feeds = data.batch(np.minimum(np.arange(first, first + size), data.rows - 1))
         labels = feeds[label]
         per = len(labels) // size
-        own, copies = _weight(kind, labels[: valid * per], ignore), 0.0
+        own, copies = weight_of(kind, labels[: valid * per], ignore), 0.0
         if valid < size and ignore is not None:
             labels[valid * per :] = ignore
         elif valid < size:
-            copies = _weight(kind, labels[valid * per :], ignore)
+            copies = weight_of(kind, labels[valid * per :], ignore)
         found = program.evaluate(**feeds)
         loss = float(found["loss"]) * (1.0 if is_sum else own + copies) if own + copies else 0.0
         if copies:
@@ -154,7 +154,7 @@ def _distances(prediction: Array, labels: Array) -> tuple[float, ...]:
     return float(d.size), float(np.abs(d).sum()), float((d * d).sum())
 
 
-def _weight(kind: Single | None, labels: Array, ignore: int | None) -> float:
+def weight_of(kind: Single | None, labels: Array, ignore: int | None) -> float:
     """What some labels count in a mean: the weights of their classes, or one for each that counts."""
     counts = labels != ignore if ignore is not None else np.ones(labels.shape, bool)
     weights = getattr(kind, "weights", ())

@@ -12,6 +12,8 @@ from dlc.training.loop.checkpoint import Checkpoint, keep, write_checkpoint
 from dlc.training.loop.curve import Log, curve_html
 from dlc.training.loop.loop import Course, Ending, Epoch, State, train
 from dlc.training.loop.metrics import loss_of, measure_of
+from dlc.training.loop.ranks import Ranks
+from dlc.training.loop.together import Statistics, Together
 
 if TYPE_CHECKING:
     from dlc.api.training_program import TrainingProgram
@@ -41,6 +43,10 @@ class Run:
     course: Course
     outputs: Outputs
     state: State = field(default_factory=State)
+    ranks: Ranks = field(default_factory=Ranks)
+    """With whom it trains; all of them have a run, and rank 0's writes."""
+    statistics: Statistics = "joint"
+    """See `Together`."""
     on_step: Callable[[State, float], None] = lambda _, __: None
     on_validation: Callable[[int], None] = lambda _: None
     on_epoch: Callable[[Epoch], None] = lambda _: None
@@ -54,6 +60,10 @@ class Run:
     """Where the last checkpoint stands: "epoch 2"; "" when there is none."""
     _best: bytes | None = None
     _log: Log | None = None
+
+    def __post_init__(self) -> None:
+        """Raises DlcError (USAGE) if there are several ranks and the program cannot be trained by them."""
+        self._together = Together(self.program, self.ranks, self.statistics, lambda: self.stop)
 
     @property
     def done(self) -> int:
@@ -97,22 +107,26 @@ class Run:
             DlcError: a loss is not finite: the last checkpoint stays, log and page are written; or a file cannot be
                 written.
         """
-        if self.outputs.log:
+        if self.outputs.log and self.ranks.leads:
             self._log = Log(self.outputs.log, self.figures, self.state, self.done)
         try:
-            ending = train(self.program, self.course, self.state, self)
+            ending = train(self._together, self.course, self.state, self)
             if ending == "interrupted":
                 self.save()
         finally:
             self._write_curves()
-        if self.outputs.export:
+        if self.outputs.export and self.ranks.leads:
             if self.outputs.keep == "best" and self._best is not None:
                 self.program.restore(self._best)
             self.program.save_onnx(self.outputs.export)
         return ending
 
     def save(self) -> None:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint of this moment; all ranks do so at once."""
+        self._together.settle()
+        if not self.ranks.leads:
+            self.saved = self._place()
+            return
         if self.outputs.kept is not None and not self.saved:
             keep(self.outputs.checkpoint, self.outputs.kept)
         write_checkpoint(self.outputs.checkpoint, self.program, self.course, self.state, self._best)
@@ -145,7 +159,7 @@ class Run:
 
     def stopped(self) -> bool:
         """See `Watcher`."""
-        return self.stop
+        return self.stop if self.ranks.count == 1 else self._together.stopped
 
     def _place(self) -> str:
         step = f", step {self.state.step}" if self.state.step else ""
@@ -154,7 +168,7 @@ class Run:
     def _write_curves(self) -> None:
         if self._log:
             self._log.flush()
-        if self.outputs.html:
+        if self.outputs.html and self.ranks.leads:
             items = self.program.facts.items()
             facts = [(k.replace("_", " "), f"{v:,}" if isinstance(v, int) else v) for k, v in items]
             facts += [("rows", f"{self.course.data.rows:,}"), ("batch", str(self.course.size))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlc_backend_c.checkpoint import checkpoint_bytes
 from dlc_backend_c.package import template_values
 from dlc_backend_c.parameters import LIMIT, prototype
-from dlc_backend_c.training_program import LOSS, Part, Training
+from dlc_backend_c.training_program import LOSS, STEP, Part, Training
 
 
 def header_values(training: Training) -> dict[str, object]:
@@ -27,6 +27,7 @@ def header_values(training: Training) -> dict[str, object]:
         "gradients_type": types.pop() if len(types) == 1 else "",
         "checkpoint_bytes": checkpoint_bytes(bundle, training.kept),
         "accumulate": bundle.accumulate,
+        "step_offset": next((s.offset for s in bundle.regions["state"] if s.name == STEP), None),
         "inputs": parts["predict"].inputs,
         "outputs": parts["predict"].outputs,
         "label": label,
