@@ -16,6 +16,10 @@ def record_text(record: Record) -> str:
     return json.dumps(to_json(record), indent=1) + "\n"
 
 
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no JSON")
+
+
 def read_record(path: Path) -> Record:
     """The record in a file, or beside the program in a directory.
 
@@ -24,7 +28,7 @@ def read_record(path: Path) -> Record:
     """
     file = path / NAME if path.is_dir() else path
     try:
-        data: object = json.loads(file.read_bytes())
+        data: object = json.loads(file.read_bytes(), parse_constant=_no_number)
     except OSError as problem:
         raise error(
             "no-such-file",

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from dlc.base.diagnostics import ExitCode, Location, error
+from dlc.record.checks import Unfit, check
 from dlc.record.record import SCHEMA, Record
 
 T = TypeVar("T")
@@ -25,10 +26,6 @@ _SCALARS: Mapping[object, str] = {
     bool: "boolean",
     type(None): "null",
 }
-
-
-class Unfit(ValueError):
-    """A JSON value is not what the declaration says: where, and what stands there."""
 
 
 def of_json(kind: type[T], data: object, where: str = "") -> T:
@@ -46,12 +43,14 @@ def record_of_json(data: object, source: str) -> Record:
     Raises:
         DlcError: (USAGE) it is none, or one of another version.
     """
-    found = cast("Mapping[str, object]", data).get("schema") if isinstance(data, Mapping) else None
-    if found != SCHEMA:
-        what = f"its schema is {found!r}" if isinstance(found, str) else "it has no schema"
+    version = cast("Mapping[str, object]", data).get("schema") if isinstance(data, Mapping) else None
+    if version != SCHEMA:
+        what = f"its schema is {version!r}" if isinstance(version, str) else "it has no schema"
         raise no_record(source, f"{what}, not {SCHEMA!r}")
     try:
-        return of_json(Record, cast("object", data))
+        found = of_json(Record, cast("object", data))
+        check(found)
+        return found
     except Unfit as problem:
         raise no_record(source, str(problem)) from None
 
