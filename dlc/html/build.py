@@ -76,7 +76,8 @@ def report_html(record: Record, pages: Sequence[str] = ()) -> str:
     """The page; `pages` are names of further ones beside it, which it refers to."""
     ordered = sorted(record.functions, key=lambda f: f.name not in LEARNING)
     prefixes = {f.name: f"f{k}-" if k else "" for k, f in enumerate(ordered)}
-    parts = [_part(record, f, prefixes[f.name]) for f in ordered]
+    whole = picture("The model as it was read", record.graph) if record.graph else None
+    parts = [_part(record, f, prefixes[f.name], whole) for f in ordered]
     first = parts[0] if parts else None
     return render(
         "report.html.j2",
@@ -88,7 +89,7 @@ def report_html(record: Record, pages: Sequence[str] = ()) -> str:
         facts={_LABELS.get(k, k.replace("_", " ")): v for k, v in record.facts.items()},
         pages=pages,
         box=BOX,
-        whole=picture("The model as it was read", record.graph) if record.graph else None,
+        whole=whole,
         folding=folding(record.graph, "") if first else None,
         kernels=_kernel_rows(record, ordered[0] if ordered else None),
         job_kinds=tuple(dict.fromkeys(job.step for k in record.kernels for job in k.jobs)),
@@ -100,9 +101,10 @@ def report_html(record: Record, pages: Sequence[str] = ()) -> str:
     )
 
 
-def _part(record: Record, function: Function, prefix: str) -> FunctionPart:
+def _part(record: Record, function: Function, prefix: str, whole: Picture | None) -> FunctionPart:
     kernels = {k.digest: k for k in record.kernels}
-    boxes = named_boxes(record.graph)
+    drawn = {box.number for box in whole.boxes} if whole else set[int]()
+    boxes = {name: k for name, k in named_boxes(record.graph).items() if k in drawn}
     total = sum(layer.ms or 0.0 for layer in function.layers)
     rows = tuple(
         LayerRow(

@@ -137,5 +137,6 @@
   });
   document.getElementById("fold").addEventListener("click", () => { unfolded.clear(); draw(); });
   document.getElementById("folded").hidden = false;
+  document.querySelectorAll("details.drawn").forEach((d) => d.removeAttribute("open"));
   draw();
 })();
