@@ -19,7 +19,7 @@ from dlc.record.record import Memory as Arena
 
 WIDTH, HEIGHT = 1000, 420
 """Of the drawing, in its own units; the page scales it."""
-_LETTER, _LINE, _LEAST_LETTERS = 8.0, 18.0, 6
+_LETTER, _LINE, _LEAST_LETTERS = 9.5, 18.0, 5
 """Width of a character of a label, height of its line, and the fewest characters that tell something."""
 _LISTED = 12
 """Values at most that are listed as live at the peak."""

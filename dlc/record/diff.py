@@ -12,6 +12,8 @@ from typing import Final, Literal
 from dlc.record.record import Function, Kernel, Layer, Record
 
 State = Literal["same", "changed", "added", "gone"]
+_NO_AMOUNTS: Final = frozenset(("bound_step", "order_optimal"))
+"""Figures of a program of which more is neither better nor worse."""
 SCHEMA: Final = "dlc.record-diff/1"
 
 
@@ -95,7 +97,8 @@ def _title(record: Record) -> str:
 
 
 def _totals(before: Record, after: Record) -> tuple[Figure, ...]:
-    names = dict.fromkeys(k for r in (before, after) for k, v in r.facts.items() if isinstance(v, int))
+    facts_of = ((k, v) for r in (before, after) for k, v in r.facts.items())
+    names = dict.fromkeys(k for k, v in facts_of if isinstance(v, int) and k not in _NO_AMOUNTS)
     facts = [Figure(name.replace("_", " "), _fact(before, name), _fact(after, name)) for name in names]
     whole = [
         Figure("time of a call in ms", _call(before), _call(after)),

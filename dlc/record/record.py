@@ -335,7 +335,7 @@ class Record:
     """Everything that a build, or a measurement of a program, came to."""
 
     model: str
-    """Name of the file."""
+    """The file, as it was given."""
     target: str
     """Spec text of the backend."""
     pipeline: str = ""
