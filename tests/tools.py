@@ -27,6 +27,8 @@ PACKAGES = {
     "pkg-config": "pkg-config",
     "nm": "binutils",
     "objdump": "binutils",
+    "chromium": "chromium",
+    "chromedriver": "chromium-driver",
     "nginx": "nginx-light",
     "redis-server": "redis-server",
     "mpiexec": "openmpi-bin",

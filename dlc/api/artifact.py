@@ -40,6 +40,20 @@ class Description:
     """The same as a JSON object."""
 
 
+@dataclass(frozen=True)
+class KernelFunction:
+    """Where a program has a kernel."""
+
+    symbol: str
+    """The name of its function."""
+    file: str
+    """The name of the file that has it, among those of the artifact."""
+    line: int
+    """Of its definition, from 1; 0 where it has none."""
+    stack: int = 0
+    """Bytes of stack that it needs."""
+
+
 class Workshop(Protocol):
     """What the driver lends to a backend: cached sub-steps that may run in parallel.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from dlc.api.artifact import Artifact, Description, Workshop
+from dlc.api.artifact import Artifact, Description, KernelFunction, Workshop
 from dlc.api.families import Family
 from dlc.api.program import Program
 from dlc.api.source import Source
@@ -308,6 +308,14 @@ class Backend(Configurable, ABC):
         """
         del artifact
         return None
+
+    def kernel_functions(self, artifact: Artifact) -> Mapping[str, KernelFunction]:
+        """Where the program has its kernels, by their digests, for the record of a build (`dlc build --record`).
+
+        By default nothing is known of that.
+        """
+        del artifact
+        return {}
 
     def pages(self, artifact: Artifact) -> Mapping[str, str]:
         """Further pages of the report of `dlc build --html`, by name, as {"timeline.html": …}: each a whole page.

@@ -38,6 +38,8 @@ def with_schedules(graph: Graph, backend: Backend, report: Report) -> Graph:
     nodes = {op.body.digest: each.origin(op) for each in graph.graphs for op in each.ops if isinstance(op, Call)}
     report.missed_as = "scheduled"
     for digest, schedule in found.items():
+        if schedule.cycles or schedule.bytes:
+            report.kernels[digest] = schedule.cycles, schedule.bytes
         if schedule.text:
             of = f" ({' '.join(nodes[digest])})" if nodes[digest] else ""
             others = (f"not {candidate}, because {reason}" for candidate, reason in schedule.others)

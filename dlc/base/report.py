@@ -21,6 +21,11 @@ class Report:
 
     parts: list[str] = field(default_factory=list[str])
     """Digests of the keys of the sub-steps that the result was made from."""
+    jobs: list[tuple[str, str, float, bool]] = field(default_factory=list[tuple[str, str, float, bool]])
+    """Of each sub-step its kind, what it worked on, the milliseconds that it took when it ran, and whether the cache
+    had its result."""
+    kernels: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Digest of a kernel → its cycles of one core and the bytes beyond its caches, as they were estimated."""
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""

@@ -55,6 +55,8 @@ class StepRecord(Generic[T]):
     """The state that it gave."""
     milliseconds: float = 0.0
     """That it took: to run, or to be found."""
+    made_ms: float = 0.0
+    """That it took when it ran, in this build or in an earlier one."""
     cached: bool = False
     """Whether the cache had its result."""
     report: Report = field(default_factory=Report)
@@ -93,7 +95,14 @@ class StepRecord(Generic[T]):
         """For `Cache.save`, beside the key and the state itself."""
         report, handle = self.report, self.handle
         misses = report.misses[:MAX_MISSES]
-        texts = {"counts": report.counts, "misses": misses, "missed_as": report.missed_as, "notes": report.notes}
+        texts = {
+            "counts": report.counts,
+            "misses": misses,
+            "missed_as": report.missed_as,
+            "notes": report.notes,
+            **({"jobs": report.jobs} if report.jobs else {}),
+            **({"kernels": report.kernels} if report.kernels else {}),
+        }
         facts = {"ms": f"{self.milliseconds:.3f}", "kind": handle.kind, "digest": handle.digest, "title": self.title}
         if report.parts:
             facts[PARTS] = " ".join(report.parts)
@@ -107,9 +116,12 @@ class StepRecord(Generic[T]):
             stored = json.loads(meta["report"])
             misses = [(s, r) for s, r in stored["misses"]]
             report = Report(dict(stored["counts"]), misses, list(stored["notes"]), stored["missed_as"])
+            report.jobs = [(str(s), str(of), float(ms), bool(hit)) for s, of, ms, hit in stored.get("jobs", ())]
+            report.kernels = {k: (int(c), int(b)) for k, (c, b) in stored.get("kernels", {}).items()}
             parts = tuple((str(label), str(digest)) for label, digest in json.loads(meta["part_digests"]))
             handle = Handle(meta["kind"], meta["digest"], load, parts)
-            return cls(record.key, handle, record.milliseconds, cached=True, report=report, title=meta["title"])
+            ms = record.milliseconds
+            return cls(record.key, handle, ms, ms, cached=True, report=report, title=meta["title"])
         except (KeyError, ValueError, TypeError) as e:
             raise Damaged("record without the facts of a step") from e
 

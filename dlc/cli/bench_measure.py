@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dlc.bench.peers import Peer
     from dlc.bench.result import Result, Row
     from dlc.bench.times import Length, Times
+    from dlc.record.record import Record
 
 _STEPS = "steps"
 """Name of the program that tells the time of its steps, among those that are called in turn."""
@@ -38,6 +39,8 @@ class Opened:
     """The same program, which tells the times of its steps."""
     no_steps: str = ""
     """Why these are not measured."""
+    record: Callable[[], Record] | None = None
+    """Gives the record of its build; None: it was built before."""
 
 
 def measure(

@@ -25,6 +25,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "build": (
         ("dlc build model.onnx -o out", "sources, header, weights and a shared library"),
         ("dlc build model.onnx --dim batch=1 -t 'c{cpu=generic lib=none}'", "portable C99 sources only"),
+        ("dlc build model.onnx -o out --html", "out/report.html and out/record.json: layers, kernels, memory, passes"),
         ("dlc build model.onnx --set fuse.max-nests=8 --explain fuse", "change an option, explain one pass"),
         ("dlc build model.onnx --stop-after simplify", "the graph as text on stdout"),
         ("dlc build blur.kernel --grad B --stats", "a kernel's gradient, and its loop iterations"),
@@ -38,6 +39,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc bench model.onnx", "calls and steps, and how near they are to the limits of this machine"),
         ("dlc bench model.onnx --against onnxruntime,openvino", "the same model in other runtimes, in turn"),
         ("dlc bench model.onnx --dim batch=8 --seconds 10 --html bench.html", "longer, with a report of all steps"),
+        ("dlc bench model.onnx --record before.json", "for dlc report before.json after.json"),
     ),
     "tune": (
         ("dlc tune model.onnx -o tuned.toml", "a minute of measurements, kept in a file and in the cache"),
@@ -63,6 +65,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "plan": (
         ("dlc plan model.onnx", "peak memory, lower bound and the overhead over it"),
         ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a training program"),
+    ),
+    "report": (
+        ("dlc report out", "layers, kernels and memory of a program that was built with --record or --html"),
+        ("dlc report out --html report.html --trace trace.json", "a page, and a trace for ui.perfetto.dev"),
+        ("dlc report before/record.json after/record.json --html diff.html", "what differs between two builds"),
     ),
     "doctor": (
         ("dlc doctor", "what is installed, and what is missing"),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
 from dlc.cli.terminal import columns, terminal_width
+from dlc.record.passes import Pass, pass_of
+from dlc.record.to_json import to_json
 
 if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
@@ -21,42 +23,27 @@ _SPEC = 30
 
 def step_table(steps: Steps) -> str:
     """Step, milliseconds, hit or miss, nodes, and a note; in front the function of a training program."""
+    passes = [pass_of(step) for step in steps]
     rows = [("pass", "ms", "cache", "nodes", "note")]
     before: int | None = None
     function = ""
-    for step in steps:
+    for step in passes:
         nodes = step.counts.get("nodes")
         if step.function != function:
-            function, before = step.function, steps[0].counts.get("nodes")
+            function, before = step.function, passes[0].counts.get("nodes")
         rows.append(
-            (
-                _short(step.title or step.spec),
-                f"{step.milliseconds:.1f}",
-                _hit(step),
-                _nodes(before, nodes),
-                _note(step),
-            )
+            (_short(step.title), f"{step.milliseconds:.1f}", _hit(step), _nodes(before, nodes), _note(step)),
         )
         before = nodes if nodes is not None else before
-    if not function and not any(step.function for step in steps):
+    if not function and not any(step.function for step in passes):
         return columns(rows, right=(1,), width=terminal_width())
-    names = ("function", *(step.function for step in steps))
+    names = ("function", *(step.function for step in passes))
     return columns([(name, *row) for name, row in zip(names, rows, strict=True)], right=(2,), width=terminal_width())
 
 
 def step_json(step: StepRecord[Any]) -> dict[str, Any]:
-    """One step for programs."""
-    return {
-        "step": step.spec,
-        **({"function": step.function} if step.function else {}),
-        "milliseconds": round(step.milliseconds, 3),
-        "cached": step.cached,
-        "output": f"{step.handle.kind} {step.handle.digest}",
-        "counts": dict(step.counts),
-        "notes": list(step.report.notes),
-        "missed_as": step.report.missed_as,
-        "missed": [{"subject": subject, "reason": reason} for subject, reason in step.report.misses],
-    }
+    """One step for programs, as records have it."""
+    return to_json(pass_of(step))
 
 
 def explanation(name: str, pipeline: ResolvedPipeline, inside: Collection[str] = ()) -> Callable[[Steps], list[str]]:
@@ -154,7 +141,7 @@ def _short(spec: str) -> str:
     return text if len(text) <= _SPEC else text[: _SPEC - 1] + "…"
 
 
-def _hit(step: StepRecord[Any]) -> str:
+def _hit(step: Pass) -> str:
     return "hit" if step.cached else "miss"
 
 
@@ -164,12 +151,12 @@ def _nodes(before: int | None, now: int | None) -> str:
     return f"{now}" if before in (None, now) else f"{before} → {now}"
 
 
-def _note(step: StepRecord[Any]) -> str:
+def _note(step: Pass) -> str:
     """Statistics, then how much was left alone, then the step's own notes."""
     counts = [f"{what} {n}" for what, n in step.counts.items() if what != "nodes"]
-    if step.report.misses:
-        counts.append(f"{len(step.report.misses)} {escape(step.report.missed_as)} (--explain {step.name})")
-    notes = [escape(note) for note in step.report.notes]
+    if step.missed:
+        counts.append(f"{len(step.missed)} {escape(step.missed_as)} (--explain {step.name})")
+    notes = [escape(note) for note in step.notes]
     return "; ".join([", ".join(counts), *notes] if counts else notes)
 
 

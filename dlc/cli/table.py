@@ -25,6 +25,7 @@ COMMANDS = (
     Command("verify", "Compare a program's outputs with a reference.", "verify:verify", "Compile"),
     Command("train", "Train a program that was built with --train.", "train:train", "Compile"),
     Command("plan", "Plan a program's memory: peak, lower bound, a drawing.", "plan:plan", "Understand"),
+    Command("report", "Show the record of a build, or what differs between two.", "report:report", "Understand"),
     Command("opt", "Run a pipeline on a graph in dlc's own text.", "opt:opt", "Understand"),
     Command("show", "Show a model, a program, or anything the cache holds.", "show:show", "Understand"),
     Command(

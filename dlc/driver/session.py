@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 Made: TypeAlias = "tuple[StepRecord[T], Mapping[str, Payload]]"
 """A step that ran, and the state that it gave as payloads for the cache."""
+Done: TypeAlias = tuple[bytes, bool, float]
+"""The result of a sub-step, whether the cache had it, and the milliseconds that it took when it ran."""
 Lines = tuple[tuple[str, str], ...]
 """(label, value) pairs of a key."""
 
@@ -202,17 +204,18 @@ class Session:
         work = [(job, job_key(job, code), each) for job, each in zip(jobs, running, strict=True)]
         report.parts += [key.digest for _, key, _ in work]
         found = [self._job(*each) for each in work] if code else self._at_once(work)
-        for _, cached in found:
+        for job, (_, cached, ms) in zip(jobs, found, strict=True):
             report.count(f"{jobs[0].step} hits" if cached else f"{jobs[0].step} runs")
-        return [content for content, _ in found]
+            report.jobs.append((job.step, job.subject, round(ms, 3), cached))
+        return [content for content, _, _ in found]
 
-    def _at_once(self, work: Sequence[tuple[Job, Key, Running]]) -> list[tuple[bytes, bool]]:
+    def _at_once(self, work: Sequence[tuple[Job, Key, Running]]) -> list[Done]:
         from concurrent.futures import CancelledError, ThreadPoolExecutor
         from threading import Event
 
         failed = Event()
 
-        def attempt(job: Job, key: Key, running: Running) -> tuple[bytes, bool]:
+        def attempt(job: Job, key: Key, running: Running) -> Done:
             # An interruption ends the tools that run; their threads must not start the next ones meanwhile. Jobs start
             # in order, so the result that is asked for first is never one that was left out here.
             if failed.is_set():
@@ -232,19 +235,19 @@ class Session:
                     f.cancel()
                 raise
 
-    def _job(self, job: Job, key: Key, running: Running) -> tuple[bytes, bool]:
+    def _job(self, job: Job, key: Key, running: Running) -> Done:
         with self.cache.flight(key):
             record = self.cache.lookup(key)
             for _, digest in record.outputs if record is not None else ():
                 content = self.cache.read(digest)
-                if content is not None:
-                    return content, True
+                if content is not None and record is not None:
+                    return content, True, record.milliseconds
             self.on_start(running)
             start = time.perf_counter()
             made = job.make()
             ms = (time.perf_counter() - start) * 1000
             self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
-            return made, False
+            return made, False, ms
 
 
 def _make(stage: Stage[S, T], given: S, key: Key) -> Made[T]:
@@ -259,7 +262,7 @@ def _make(stage: Stage[S, T], given: S, key: Key) -> Made[T]:
     state = cast("State", value)
     payloads = encode(state)
     handle = Handle(kind_of(state), _digest(state, payloads), lambda: value, part_digests(state))
-    return StepRecord(key, handle, elapsed, report=report, title=stage.title), payloads
+    return StepRecord(key, handle, elapsed, elapsed, report=report, title=stage.title), payloads
 
 
 def code_lines(*packages: str) -> Lines:

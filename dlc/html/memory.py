@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 
-from dlc.api.plan import Plan, results_of
+from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
-from dlc.graph.op import Op
+from dlc.record.build import memory_of
+from dlc.record.record import Memory as Arena
 
 WIDTH, HEIGHT = 1000, 420
 """Of the drawing, in its own units; the page scales it."""
-WORKSPACE = "workspace"
-"""Kind of what a step's kernel works in, beside the types of values."""
+_LETTER, _LINE, _LEAST_LETTERS = 9.5, 18.0, 5
+"""Width of a character of a label, height of its line, and the fewest characters that tell something."""
 _LISTED = 12
 """Values at most that are listed as live at the peak."""
 
@@ -51,6 +52,16 @@ class Rectangle:
     hue: int
     title: str
     """Shown on hover."""
+    label: str
+    """As much of its name as it has room for; "" where that says nothing."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A number along an axis."""
+
+    at: float
+    text: str
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,10 @@ class Memory:
     """(x, name) where a part of the program begins."""
     key: tuple[tuple[str, int], ...]
     """(kind, hue), where hues tell kinds."""
+    levels: tuple[Level, ...]
+    """Addresses along the axis."""
+    times: tuple[Level, ...]
+    """Steps along the axis."""
 
     @property
     def overhead(self) -> str:
@@ -128,6 +143,7 @@ def drawn(
                 h.size * up,
                 number * 47 % 360 if key is None else key[h.kind],
                 f"{escape(h.name)}: {escape(h.kind)}, {h.size:,} B at {h.offset:,}, {unit}s {h.begin} to {h.end - 1}",
+                _label(escape(h.name), (h.end - h.begin) * across, h.size * up),
             )
             for number, h in enumerate(held)
         ),
@@ -143,7 +159,40 @@ def drawn(
         base,
         tuple(((step - begin) * across, escape(name)) for step, name in marks if begin <= step < end),
         tuple((key or {}).items()),
+        _addresses(base, arena, HEIGHT / max(arena, bound, 1)),
+        _times(begin, end, across),
     )
+
+
+def _label(name: str, width: float, height: float) -> str:
+    """As much of a name as fits into a rectangle; "" where that is too little to tell anything."""
+    room = int((width - 6) / _LETTER)
+    if height < _LINE or room < _LEAST_LETTERS:
+        return ""
+    return name if len(name) <= room else name[: room - 1] + "…"
+
+
+def _addresses(base: int, size: int, up: float) -> tuple[Level, ...]:
+    step = 1
+    while size > 6 * step:
+        step *= 2
+    return tuple(Level(HEIGHT - n * up, in_bytes(base + n)) for n in range(0, size + 1, step)) if size else ()
+
+
+def _times(begin: int, end: int, across: float) -> tuple[Level, ...]:
+    step = 1
+    while end - begin > 16 * step:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return tuple(Level((k + 0.5 - begin) * across, str(k)) for k in range(begin, end, step))
+
+
+def in_bytes(n: float) -> str:
+    """With as few digits as mean something: 12 KiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.4g} {unit}"
+        n /= 1024
+    return f"{n:.4g} GiB"
 
 
 def _levels(held: Sequence[Held], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -165,19 +214,13 @@ def storages_html(title: str, picture: Memory) -> str:
 
 def memory(plan: Plan) -> Memory:
     """The arena of a plan over time: a rectangle per placed value or workspace; steps may be instructions."""
-    types = {i.digest: i.type for i in plan.kept} | {digest: type for digest, (_, type) in plan.values.items()}
-    owners, slots = _owners(plan), plan.slots
-    held = [
-        Held(owners[d], str(types[d]), birth, death, slots[d].offset, slots[d].size)
-        for d, (birth, death) in plan.lives.items()
-    ]
-    held += [
-        Held(origin_of(plan, step) or f"step {k}", WORKSPACE, k, k + 1, slot.offset, slot.size)
-        for k, step in enumerate(plan.steps)
-        if (slot := plan.workspaces.get(step.digest))
-    ]
-    arena, count = plan.regions.get("arena", 0), max(len(plan.steps), 1)
-    return drawn(held, span=(0, count), memory=(0, arena), bound=int(plan.facts.get("bound", 0)))
+    return arena(memory_of(plan), len(plan.steps))
+
+
+def arena(found: Arena, steps: int) -> Memory:
+    """The same of a record's function with so many layers."""
+    held = [Held(v.name, v.kind, v.begin, v.end, v.offset, v.size) for v in found.values]
+    return drawn(held, span=(0, max(steps, 1)), memory=(0, found.arena), bound=found.bound, unit="layer")
 
 
 def plan_html(model: str, target: str, plans: Mapping[str, Plan]) -> str:
@@ -226,22 +269,9 @@ def render_text(text: str, **values: object) -> str:
         loader=FunctionLoader(included),
     )
     environment.filters["grouped"] = lambda n: f"{n:,}"
+    environment.filters["bytes"] = in_bytes
+    environment.filters["shown"] = escape
     return environment.from_string(text).render({"width": WIDTH, "height": HEIGHT, **values})
-
-
-def origin_of(plan: Plan, step: Op) -> str:
-    """The nodes of the model that a step comes from, for people."""
-    return ", ".join(escape(name) for name in plan.graph.origin(step))
-
-
-def _owners(plan: Plan) -> Mapping[str, str]:
-    """Digest of a value → what it came from, for people."""
-    found = {
-        v.digest: origin_of(plan, step) or f"step {number}"
-        for number, step in enumerate(plan.steps)
-        for v in results_of(step)
-    }
-    return {**{i.digest: f"input {i.name}" for i in plan.kept}, **found}
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

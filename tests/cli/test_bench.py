@@ -114,7 +114,7 @@ def test_several_numbers_of_threads(dlc: Dlc, model: Path, fake: Fake) -> None:
     near, far = found["limits"]["memories"][0], other["limits"]["memories"][0]
     assert far["bytes"] == 2 * near["bytes"]
     page = Path("bench.html").read_text()
-    assert page.count("<svg") == page.count("Threads: ") == 2
+    assert page.count('aria-label="Roofline"') == page.count("Threads: ") == 2
     text = dlc("bench", model, "--rounds", "1", "--threads", "1,2").out
     assert re.search(r"dlc \S+ +2 .*x .*x", text)
     assert "limits of this machine, threads 2" in text

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.program import Program
     from dlc.bench.times import Length
-    from dlc.cli.workspace import Workspace
+    from dlc.cli.workspace import Prepared, Workspace
+    from dlc.driver.build import Build
+    from dlc.record.record import Record
 
 Rounds = Annotated[
     int | None,
@@ -65,6 +68,14 @@ Threads = Annotated[
 Html = Annotated[
     Path | None, typer.Option("--html", metavar="FILE.html", help="Write a report with all steps and their roofline.")
 ]
+RecordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="FILE.json",
+        help="Write the record of the build with the times of its layers; dlc report reads it.",
+    ),
+]
 
 
 @flags.spelled
@@ -81,6 +92,7 @@ def bench(
     kernels: Kernels = None,
     threads: Threads = "",
     html: Html = None,
+    record: RecordFile = None,
     max_memory: flags.MaxMemory = None,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
@@ -97,24 +109,37 @@ def bench(
     from dlc.cli.bench_text import bench_json, bench_text
     from dlc.cli.train_files import check_outputs
     from dlc.cli.workspace import Workspace
+    from dlc.record.bench import with_runs
 
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     length = _length(rounds, seconds)
     names, counts = _peers(against), _counts(threads)
-    check_outputs({"--html": html}, (subject, *(inputs or ())))
+    check_outputs({"--html": html, "--record": record}, (subject, *(inputs or ())))
     space = Workspace.open(terminal, cache)
     with ExitStack() as stack:
         opened = _opened(stack, space, options.of(subject), kernels, max_memory, counts)
         results = measure(terminal, opened, subject, inputs or [], seed, names, length)
-    if html:
-        from dlc.files.writing import write_whole
-        from dlc.html.bench import bench_html
-
-        write_whole(html, bench_html(results).encode("utf-8"))
-    report = f"\nreport: {escape(str(html))}" if html else ""
+    build = opened[0].record() if opened[0].record and (html or record) else None
+    whole = with_runs(build, results)
+    _write(whole, html, record)
     code = ExitCode.OK if all(row.agrees for r in results for row in r.rows) else ExitCode.MISMATCH
-    return Outcome(bench_text(results) + report, {**bench_json(results), "html": str(html) if html else None}, code)
+    files = {name: str(path) if path else None for name, path in (("html", html), ("record", record))}
+    lines = [bench_text(whole), *(f"{'report' if n == 'html' else n}: {escape(p)}" for n, p in files.items() if p)]
+    return Outcome("\n".join(lines), {**bench_json(whole), **files}, code)
+
+
+def _write(whole: Record, html: Path | None, record: Path | None) -> None:
+    from dlc.files.writing import write_whole
+
+    if html:
+        from dlc.html.build import report_html
+
+        write_whole(html, report_html(whole).encode("utf-8"))
+    if record:
+        from dlc.record.files import record_text
+
+        write_whole(record, record_text(whole).encode("utf-8"))
 
 
 def _length(rounds: int | None, seconds: float | None) -> Length:
@@ -177,23 +202,31 @@ def _opened(
         return (Opened(program, made_by(Path(choice.model), space.registry), None, None, None, None, why),)
     prepared = space.prepare(choice)
 
-    def built(backend: Backend) -> tuple[Program, Any]:
+    def built(backend: Backend) -> tuple[Program, Build]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dlc-")))
         made = space.build_into(replace(prepared, pipeline=replace(prepared.pipeline, backend=backend)), directory)
-        return load(directory, space.registry, max_memory=max_memory), plan_of(made.steps)
+        return load(directory, space.registry, max_memory=max_memory), made
 
     def opened(backend: Backend) -> Opened:
         measuring = None if kernels is False else backend.profiler()
         why = "" if kernels is False else f"{backend.name} does not measure the steps of its programs"
         if kernels and measuring is None:
             raise _no_steps(why, "leave it out")
-        program, plan = built(backend)
+        program, made = built(backend)
+        model, plan = Path(choice.model), plan_of(made.steps)
+        record = partial(_record, prepared, backend, made)
         if measuring is None or plan is None:
-            return Opened(program, backend, Path(choice.model), plan, None, None, why)
-        return Opened(program, backend, Path(choice.model), plan, measuring[1], built(measuring[0])[0])
+            return Opened(program, backend, model, plan, None, None, why, record)
+        return Opened(program, backend, model, plan, measuring[1], built(measuring[0])[0], record=record)
 
     backend = prepared.pipeline.backend
     return tuple(opened(backend.with_threads(n)) for n in counts) or (opened(backend),)
+
+
+def _record(prepared: Prepared, backend: Backend, made: Build) -> Record:
+    from dlc.record.build import record_of
+
+    return record_of(prepared.source.name, prepared.pipeline.text, backend, made.steps, made.last.value)
 
 
 def _no_steps(why: str, help: str) -> Exception:

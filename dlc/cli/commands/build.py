@@ -75,7 +75,15 @@ class BuildOutput:
     html: bool = flag(
         False,
         "--html",
-        help="Write DIR/report.html: passes, the graph, memory over time, kernels; and pages that the target adds.",
+        help="Write DIR/report.html: the graph, layers, memory over time, kernels, weights and passes; pages that the "
+        "target adds; and DIR/record.json, as --record does.",
+        panel=_TOLD,
+    )
+    record: bool = flag(
+        False,
+        "--record",
+        help="Write DIR/record.json: passes, layers, kernels with their C functions, memory and weights. dlc report "
+        "reads it.",
         panel=_TOLD,
     )
     stats: bool = flag(False, "--stats", help="Print the number of loop iterations of every kernel.", panel=_TOLD)
@@ -187,11 +195,11 @@ def _built_before(
 
 def _check(asked: BuildOutput, directory: Path) -> None:
     """What would fail at the end is reported at the start."""
-    html, stop_after = asked.html, asked.stop_after
+    html, stop_after = asked.html or asked.record, asked.stop_after
     if html and stop_after not in ("", "build"):
         raise error(
             "no-effect",
-            f"--html: a build that stops after {stop_after} has no report",
+            f"{'--html' if asked.html else '--record'}: a build that stops after {stop_after} has no report",
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
@@ -252,8 +260,8 @@ def _build(
         common = {"target": target, "pipeline": pipeline, "steps": [step_json(step) for step in steps], **extra}
         return _stopped(steps, texts, common), build
     artifact: Artifact = build.last.value
-    if asked.html:
-        _add_report(artifact, steps, prepared, directory)
+    if asked.html or asked.record:
+        _add_record(artifact, steps, prepared, cache, directory, html=asked.html)
     written = install(artifact, directory)
     for content in artifact.files.values():
         if isinstance(content, OwnedFile):
@@ -278,11 +286,23 @@ def _memory(artifact: Artifact, steps: Steps) -> dict[str, int | str]:
     return {**artifact.facts, **(plan.facts if plan else {})}
 
 
-def _add_report(artifact: Artifact, steps: Steps, prepared: Prepared, directory: Path) -> None:
+def _add_record(
+    artifact: Artifact, steps: Steps, prepared: Prepared, cache: Cache, directory: Path, *, html: bool
+) -> None:
+    """Write the record of the build, and the pages that are made from it."""
     from dlc.files.writing import write_whole
-    from dlc.html.build import report_html
+    from dlc.record.build import record_of
+    from dlc.record.files import record_text
+    from dlc.record.record import NAME, Counts
 
-    pages = prepared.pipeline.backend.pages(artifact)
-    page = report_html(prepared.source.name, prepared.pipeline, steps, plan_of(steps), artifact, tuple(pages))
-    for name, text in {"report.html": page, **pages}.items():
-        write_whole(directory / name, text.encode("utf-8"), make_directory=True)
+    backend, counts = prepared.pipeline.backend, cache.counts
+    name, text = prepared.source.name, prepared.pipeline.text
+    record = record_of(name, text, backend, steps, artifact, Counts(counts.hits, counts.misses))
+    written = {NAME: record_text(record)}
+    if html:
+        from dlc.html.build import report_html
+
+        pages = backend.pages(artifact)
+        written |= {"report.html": report_html(record, tuple(pages)), **pages}
+    for file, content in written.items():
+        write_whole(directory / file, content.encode("utf-8"), make_directory=True)

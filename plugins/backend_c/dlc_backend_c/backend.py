@@ -11,6 +11,7 @@ from dlc_backend_c.names import default_prefix
 from dlc_backend_c.options import PARTS, STRICT, Options
 
 if TYPE_CHECKING:
+    from dlc.api.artifact import KernelFunction
     from dlc.api.backend import KernelSchedule
     from dlc.api.families import Family
     from dlc.api.plan import Plan
@@ -159,6 +160,12 @@ class C(Options, Backend):
         from dlc_backend_c.build import build
 
         return artifact if self.lib == "none" else build(artifact, self, workshop)
+
+    def kernel_functions(self, artifact: Artifact) -> "Mapping[str, KernelFunction]":
+        """The C function of each kernel."""
+        from dlc_backend_c.kernel_lines import kernel_functions
+
+        return kernel_functions(artifact)
 
     def profiler(self) -> "tuple[C, CProfiler]":
         """Programs with the option profile, timed by a clock that is compiled for them; raises DlcError (TOOL)."""

@@ -1,0 +1,1 @@
+"""What a build and a measurement came to, as one value with one JSON form: all reports are made from it."""
