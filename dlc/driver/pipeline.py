@@ -109,7 +109,7 @@ class ResolvedPipeline:
 
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
-        check_chain([step.stage for step in self.steps], self.specs, end=self.backend.consumes)
+        check_chain([step.stage for step in self.steps], self.specs, end=self.backend.own_level())
 
     @property
     def text(self) -> str:
@@ -138,6 +138,10 @@ def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spe
     named = config.named("target", "backend")
     if target in named:
         return named[target].value, target
+    if target.startswith("exec:"):
+        from dlc.driver.exec_backend.backend import target_spec
+
+        return target_spec(target, "--target"), ""
     spec = Spec.parse(target, "--target")
     if spec.name in registry.backends or not named:
         return spec, ""
@@ -246,7 +250,7 @@ def check_training(pipeline: ResolvedPipeline) -> None:
         help = f"leave {twice.name} out of the pipeline, or --train"
         message = f"--train puts {TRAINING} in front of a pipeline that has {twice.name}"
         raise fault("conflict", message, twice.spec.span if twice.spec else None, help)
-    if type(backend).emit_training is Backend.emit_training or backend.consumes != "plan":
+    if type(backend).emit_training is Backend.emit_training or backend.own_level() != "plan":
         raise error(
             "no-training",
             f"--train: the backend {backend.name} builds no training programs",

@@ -100,7 +100,11 @@ def accept(backend: Backend, package: str) -> BuildStep:
         report.count("nodes", len(graph.ops))
         return graph
 
-    return _of_backend("accept", backend, package, lambda _: run)
+    def extra() -> list[tuple[str, str]]:
+        tools = backend.toolchain() if backend.tools_decide else ""
+        return [("toolchain", tools)] if tools else []
+
+    return _of_backend("accept", backend, package, lambda _: run, extra)
 
 
 def schedule_kernels(backend: Backend, package: str) -> BuildStep:
@@ -138,7 +142,7 @@ def emit_one(state: Any, backend: Backend, report: Report) -> Artifact:
     """A program with one function."""
     from dlc.driver.legality import check_regions
 
-    if backend.consumes == "plan":
+    if backend.own_level() == "plan":
         check_regions(state, backend)
     return backend.emit(state, report)
 

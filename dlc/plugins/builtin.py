@@ -28,6 +28,12 @@ def dlc_frontends() -> Iterable[Lazy]:
 
 
 @hookimpl
+def dlc_backends() -> Iterable[Lazy]:
+    """Executables that the user names."""
+    return [Lazy("exec", "dlc.driver.exec_backend.backend:Exec")]
+
+
+@hookimpl
 def dlc_passes() -> Iterable[Lazy]:
     """Every file of `dlc/passes` that holds the class its name promises."""
     for path in sorted((_CORE / "passes").glob("*.py")):
