@@ -1,4 +1,4 @@
-/* dense: a backend of dlc in C. It builds models of dense layers (gemm, matmul, add, relu) into one C file.
+/* dense: a backend of dlc in C. It builds models of dense layers (gemm, mat_mul, add, relu) into one C file.
 
      cc -O2 -o dense dense.c
      dlc build net.onnx --target exec:./dense -o out
@@ -132,7 +132,7 @@ static int is(const struct json *value, const char *text) {
 
 static void describe(void) {
     printf("\"result\":{\"protocol\":1,\"name\":\"dense\",\"version\":\"1.0\",\"consumes\":\"ops\","
-           "\"ops\":[\"gemm\",\"matmul\",\"add\",\"relu\"],\"elements\":[\"f32\"],\"legalises\":true,"
+           "\"ops\":[\"gemm\",\"mat_mul\",\"add\",\"relu\"],\"elements\":[\"f32\"],\"legalises\":true,"
            "\"options\":[{\"name\":\"sums\",\"type\":\"string\",\"default\":\"float\","
            "\"choices\":[\"float\",\"double\"],\"doc\":\"type in which products are added\"}]}");
 }
@@ -164,7 +164,7 @@ static const char *refusal(const struct json *op) {
         return NULL;
     }
     if (a->count != 2 || b->count != 2) return "a matrix product of other operands than two matrices";
-    if (is(get(op, "op"), "matmul")) return NULL;
+    if (is(get(op, "op"), "mat_mul")) return NULL;
     if (get(attributes, "alpha")->number != 1 || get(attributes, "beta")->number != 1) return "alpha or beta is not 1";
     if (get(attributes, "trans_a")->kind == TRUE) return "the first operand is transposed";
     const struct json *c = get(operands, "c");

@@ -225,7 +225,7 @@ def question(program: Path, method: p.Method, params: Any, kind: type[T], direct
         if result is None:
             raise broken("it has neither a result nor an error")
         if method == "describe" and isinstance(result, dict):
-            _check_version(program, result.get("protocol"))
+            _check_version(program, cast("dict[str, Any]", result).get("protocol"))
         return from_json(kind, result, "result")
     except FormError as problem:
         raise broken(str(problem), problem.help) from None

@@ -59,6 +59,8 @@ def from_json(kind: type[T], value: Any, where: str) -> T:
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:
+    if kind is Any:
+        return value
     if kind in _PLAIN:
         name, allowed = _PLAIN[kind]
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
