@@ -73,12 +73,11 @@ class Interpreter:
     def at(self, number: int) -> np.ndarray:
         """The memory of a value."""
         value = self.program["values"][number]
+        shape = self.shape(number)
         if value["region"] is not None:
-            size = int(np.prod(value["shape"]))
-            return np.frombuffer(self.regions[value["region"]], np.float32, size, value["offset"]).reshape(
-                value["shape"]
-            )
-        return self.own[number] if value["view"] is None else self.at(value["view"]).reshape(value["shape"])
+            memory: Any = self.regions[value["region"]]
+            return np.frombuffer(memory, np.float32, int(np.prod(shape)), value["offset"]).reshape(shape)
+        return self.own[number] if value["view"] is None else self.at(value["view"]).reshape(shape)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for port in self.program["inputs"]:
