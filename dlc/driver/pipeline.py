@@ -10,7 +10,7 @@ from typing import cast
 
 from dlc.api.backend import Backend
 from dlc.api.passes import AnyPass, ProgramPass, check_chain
-from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
+from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.config.config import Config, Pipeline
 from dlc.driver.backend_flags import with_options, with_schedules
 from dlc.driver.offload import FLAG as MIN_OFFLOAD
@@ -142,6 +142,12 @@ def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spe
         from dlc.driver.exec_backend.backend import target_spec
 
         return target_spec(target, "--target"), ""
+    if target.startswith(("./", "../", "/")):
+        message, help = (
+            f"--target {quote(target)} is a path, not a backend",
+            f"an executable is {quote('exec:' + target)}",
+        )
+        raise error("unknown-target", message, help=help, exit_code=ExitCode.USAGE)
     spec = Spec.parse(target, "--target")
     if spec.name in registry.backends or not named:
         return spec, ""

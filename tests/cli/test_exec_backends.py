@@ -160,6 +160,7 @@ def test_what_it_leaves_behind_does_not_keep_the_build(dlc: Dlc, make: Make) -> 
         ("exec:.", "is not on PATH"),
         ("exec:./", "is a directory"),
         ("exec:./net.dlc", "cannot be started"),
+        ("./toy", "an executable is"),
         ("exec:", "no executable is given"),
         ("exec", "no executable is given"),
         ("exec:./toy{speed=9}", "has no option"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 from dlc.api.artifact import Artifact
 from dlc.api.backend import Backend, Reason, Region
 from dlc.api.plan import Plan
-from dlc.api.program import Port, Signature
+from dlc.api.program import Port, Program, Signature
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, escape, quote
 from dlc.base.level import Level
 from dlc.driver.exec_backend import protocol as p
@@ -194,6 +194,12 @@ class Exec(Backend):
                 raise self._broken(f"it wrote more than {MOST_FILES:,} files or {MOST_BYTES >> 30} GiB")
             found[name] = path.read_bytes()
         return found
+
+    def load(self, directory: Path) -> Program:
+        """Refused: what the files are for is known to the executable alone."""
+        message = f"{directory.name}: programs of executable backends do not run in dlc"
+        help = "use what the target has for its files; docs/exec-backends.md compiles and runs those of its example"
+        raise error("cannot-load", message, help=help, exit_code=ExitCode.USAGE)
 
     # ---- questions ----
     def _ask(self, method: p.Method, params: Any, kind: type[T], directory: Path) -> T:
