@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dlc.api.artifact import Artifact, Description, KernelFunction, Workshop
 from dlc.api.families import Family
@@ -99,6 +99,8 @@ class Backend(Configurable, ABC):
 
     (relative, absolute as a part of an output's largest element); None: what suits 32-bit floats.
     """
+    tools_decide: ClassVar[bool] = False
+    """Whether `accepts` depends on what `toolchain` identifies, as it does where an executable answers."""
     families: ClassVar[tuple[Family, ...]] = ()
     """Families of schedules of plugins that it chooses among: what `with_families` was given, where it takes any."""
     suffixes: ClassVar[tuple[str, ...]] = ()
@@ -115,6 +117,14 @@ class Backend(Configurable, ABC):
         consumes ops. All refused ops are reported at once. True by default: what has a kernel can be built.
         """
         return True
+
+    def accepts_all(self, ops: "Sequence[Op]") -> "Sequence[bool | Reason]":
+        """`accepts` for each of these ops, for backends that are asked about all at once."""
+        return [self.accepts(op) for op in ops]
+
+    def own_level(self) -> Level:
+        """`consumes`, unless an option decides."""
+        return self.consumes
 
     def own_pipeline(self) -> str:
         """The default pipeline with these options: `pipeline`, unless one of them wants another."""
@@ -166,6 +176,15 @@ class Backend(Configurable, ABC):
         """The backend that tries these families of schedules too, as `families`; itself where it has no use for any."""
         del families
         return self
+
+    @classmethod
+    def with_machines(cls, machines: Mapping[str, Path]) -> "type[Self]":
+        """The class whose options may name these machines too: name → file; itself where none names any.
+
+        A class, not an instance: options are checked when an instance is made of a spec.
+        """
+        del machines
+        return cls
 
     def with_workshop(self, workshop: Workshop) -> "Backend":
         """The backend with cached sub-steps for `schedules`, `emit`, `emit_training`; itself when it needs none.

@@ -24,6 +24,7 @@ from dlc.training.loop.together import Statistics, Together
 
 if TYPE_CHECKING:
     from dlc.api.training_program import TrainingProgram
+    from dlc.plugins.registry import Registry
     from dlc.training.loop.ranks import Ranks
 
 
@@ -58,9 +59,13 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
     Raises:
         DlcError: what any rank finds wrong; then all raise it.
     """
-    path, program, kept = agree(ranks, lambda: _opened(terminal, asked, ranks))
+    from dlc.cli.workspace import Workspace
+
+    registry = agree(ranks, lambda: Workspace.open(terminal).registry)
+    losses = registry.training_parts.losses
+    path, program, kept = agree(ranks, lambda: _opened(registry, asked, ranks))
     outputs = Outputs(path, asked.checkpoint_every, asked.export, asked.keep, asked.log, asked.html, kept)
-    together = agree(ranks, lambda: Together(program, ranks, asked.statistics))
+    together = agree(ranks, lambda: Together(program, ranks, asked.statistics, losses=losses))
     if ranks.count > 1:
         together.check_equal(_identity(program), "programs")
     held = _held(path, ranks) if asked.resume else None
@@ -70,6 +75,7 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
         epochs=asked.epochs,
         steps=asked.steps,
         patience=asked.patience,
+        losses=losses,
     )
     found = Run(program, course, outputs, ranks=ranks, statistics=asked.statistics)
     if held is not None and (message := agree(ranks, lambda: found.resume(held))):
@@ -81,10 +87,10 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
     return found
 
 
-def _opened(terminal: Terminal, asked: Asked, ranks: Ranks) -> tuple[Path, TrainingProgram, Path | None]:
+def _opened(registry: Registry, asked: Asked, ranks: Ranks) -> tuple[Path, TrainingProgram, Path | None]:
     """(checkpoint, program, where a checkpoint goes that is there already); what is written, rank 0 checks."""
     path = checkpoint_file(asked.program, asked.checkpoint)
-    found = _program(terminal, asked.program, asked.max_memory)
+    found = _program(registry, asked.program, asked.max_memory)
     if not ranks.leads:
         return path, found, None
     files = {"--checkpoint": path, "--export": asked.export, "--log": asked.log, "--html": asked.html}
@@ -108,16 +114,15 @@ def _held(path: Path, ranks: Ranks) -> Checkpoint:
     return agree(ranks, lambda: read_checkpoint(path, content))
 
 
-def _program(terminal: Terminal, path: Path, max_memory: int | None) -> TrainingProgram:
+def _program(registry: Registry, path: Path, max_memory: int | None) -> TrainingProgram:
     """The program in a directory or file; raises DlcError if it is none that learns."""
-    from dlc.cli.workspace import Workspace
     from dlc.runtime import loading
 
     directory = path.parent if path.is_file() else path
     help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
     if not path.exists():
         raise _usage("not-an-artifact", f"{path} is not a directory or file with a program", help)
-    found: Any = loading.load(path, Workspace.open(terminal).registry, max_memory=max_memory)
+    found: Any = loading.load(path, registry, max_memory=max_memory)
     if not hasattr(found, "train_step"):
         raise _usage("no-training", f"{path} is not a training program", help)
     return found

@@ -228,7 +228,7 @@ class Workspace:
 
     def default_target(self) -> str:
         """The only backend there is, or c."""
-        names = list(self.registry.backends)
+        names = [name for name, entry in self.registry.backends.items() if entry.package != "dlc"]
         if not names:
             raise error(
                 "no-backend", "no backend is installed", help="pip install dlc-backend-c", exit_code=ExitCode.USAGE

@@ -35,10 +35,9 @@ def check_ops(graph: Graph, backend: Backend) -> None:
     """
     memo: dict[str, bool] = {}
     refused: dict[tuple[str, Reason], list[Op]] = {}
-    for op in (op for each in graph.graphs for op in each.ops):
-        if isinstance(op, Input) or is_constant(op, memo):
-            continue
-        answer = backend.accepts(op)
+    every = (op for each in graph.graphs for op in each.ops)
+    asked = [op for op in every if not isinstance(op, Input) and not is_constant(op, memo)]
+    for op, answer in zip(asked, backend.accepts_all(asked), strict=True):
         if answer is not True:
             reason = answer if isinstance(answer, Reason) else Reason("the target has no such operation")
             refused.setdefault((op.text_name, reason), []).append(op)

@@ -10,7 +10,7 @@ from typing import cast
 
 from dlc.api.backend import Backend
 from dlc.api.passes import AnyPass, ProgramPass, check_chain
-from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
+from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.config.config import Config, Pipeline
 from dlc.driver.backend_flags import with_options, with_schedules
 from dlc.driver.offload import FLAG as MIN_OFFLOAD
@@ -109,7 +109,7 @@ class ResolvedPipeline:
 
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""
-        check_chain([step.stage for step in self.steps], self.specs, end=self.backend.consumes)
+        check_chain([step.stage for step in self.steps], self.specs, end=self.backend.own_level())
 
     @property
     def text(self) -> str:
@@ -138,6 +138,16 @@ def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spe
     named = config.named("target", "backend")
     if target in named:
         return named[target].value, target
+    if target.startswith("exec:"):
+        from dlc.driver.exec_backend.backend import target_spec
+
+        return target_spec(target, "--target"), ""
+    if target.startswith(("./", "../", "/")):
+        message, help = (
+            f"--target {quote(target)} is a path, not a backend",
+            f"an executable is {quote('exec:' + target)}",
+        )
+        raise error("unknown-target", message, help=help, exit_code=ExitCode.USAGE)
     spec = Spec.parse(target, "--target")
     if spec.name in registry.backends or not named:
         return spec, ""
@@ -246,7 +256,7 @@ def check_training(pipeline: ResolvedPipeline) -> None:
         help = f"leave {twice.name} out of the pipeline, or --train"
         message = f"--train puts {TRAINING} in front of a pipeline that has {twice.name}"
         raise fault("conflict", message, twice.spec.span if twice.spec else None, help)
-    if type(backend).emit_training is Backend.emit_training or backend.consumes != "plan":
+    if type(backend).emit_training is Backend.emit_training or backend.own_level() != "plan":
         raise error(
             "no-training",
             f"--train: the backend {backend.name} builds no training programs",

@@ -73,7 +73,7 @@ def check_pipeline(pipeline: ResolvedPipeline) -> None:
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    if type(backend).emit_variants is Backend.emit_variants or backend.consumes != "plan":
+    if type(backend).emit_variants is Backend.emit_variants or backend.own_level() != "plan":
         raise error(
             "no-variants",
             f"{FLAG}: the backend {backend.name} builds programs of one size only",

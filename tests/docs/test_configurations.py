@@ -39,7 +39,10 @@ def test_other_files_describe_machines(block: Block, tmp_path: Path) -> None:
 def test_every_target_and_pipeline_of_a_block_can_be_used(block: Block, tmp_path: Path) -> None:
     (tmp_path / block.file).write_text(block.text, encoding="utf-8")
     config = load_config(tmp_path, tmp_path / block.file, trusts=lambda _file, _text: True)
-    for name in config.named("target", "backend"):
+    for name, setting in config.named("target", "backend").items():
+        if setting.value.name == "exec":  # the executable is compiled where the page's commands run
+            assert REGISTRY.backend(setting.value)
+            continue
         resolve(REGISTRY, config, name).check_end()
     for name in config.named("pipeline"):
         resolve(REGISTRY, config, "c", pipeline=name)

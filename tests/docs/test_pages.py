@@ -5,10 +5,11 @@ import re
 import pytest
 
 from dlc.plugins import hookspecs
-from tests.docs import functions_table, gradients_page
+from tests.docs import exec_page, functions_table, gradients_page
 from tests.docs.blocks import PAGES, ROOT, blocks
 from tests.docs.passes_page import page
 
+EXEC_BACKENDS = ROOT / "docs" / "exec-backends.md"
 KERNEL_LANGUAGE = ROOT / "docs" / "kernel-language.md"
 GRADIENTS = ROOT / "docs" / "gradients.md"
 PASSES = ROOT / "docs" / "pipeline-and-passes.md"
@@ -34,6 +35,14 @@ def test_the_table_of_scalar_functions_is_current(request: pytest.FixtureRequest
     if request.config.getoption("--update"):
         KERNEL_LANGUAGE.write_text(expected, encoding="utf-8")
     assert KERNEL_LANGUAGE.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
+
+
+def test_the_tables_of_messages_are_current(request: pytest.FixtureRequest) -> None:
+    assert set(exec_page.ORDER) == exec_page.declared()
+    expected = exec_page.page(EXEC_BACKENDS.read_text(encoding="utf-8"))
+    if request.config.getoption("--update"):
+        EXEC_BACKENDS.write_text(expected, encoding="utf-8")
+    assert EXEC_BACKENDS.read_text(encoding="utf-8") == expected, "run: pytest tests/docs --update"
 
 
 def test_every_differentiable_operator_that_is_imported_is_compared_with_torch() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -22,9 +22,11 @@ from dlc.training.loop.shuffle import permutation
 from dlc.training.loop.trace import Trace
 
 if TYPE_CHECKING:
+    from dlc.api.parts import Part
     from dlc.api.training_program import TrainingProgram
     from dlc.base.types import Array
     from dlc.training.loop.together import Together
+    from dlc.training.step.loss import Loss
 
 Ending = Literal["done", "patience", "interrupted"]
 _ROWS_TOLD = 8
@@ -50,6 +52,9 @@ class Course:
     rank: int = 0
     ranks: int = 1
     """Processes that take equal parts of every batch, and which of them this one is."""
+
+    losses: Sequence[Part[Loss]] = ()
+    """Those of plugins: what validation tells depends on the loss that the program was built with."""
 
     @property
     def own_size(self) -> int:
@@ -227,7 +232,7 @@ def _judged(together: Together, course: Course, watcher: Watcher) -> Score | Non
     """The score on the validation data, which rank 0 computes; None where it was stopped."""
     found = b""
     if together.ranks.leads and course.validation:
-        score = evaluate(together.program, course.validation, course.own_size, watcher.evaluating)
+        score = evaluate(together.program, course.validation, course.own_size, watcher.evaluating, course.losses)
         found = json.dumps(score and [score.loss, dict(score.figures)]).encode()
     values = json.loads(together.ranks.share(found))
     return values and Score(*values)

@@ -63,7 +63,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Raises DlcError (USAGE) if there are several ranks and the program cannot be trained by them."""
-        self._together = Together(self.program, self.ranks, self.statistics, lambda: self.stop)
+        self._together = Together(self.program, self.ranks, self.statistics, lambda: self.stop, losses=self.course.losses)
 
     @property
     def done(self) -> int:
@@ -78,7 +78,7 @@ class Run:
     @property
     def figures(self) -> tuple[str, ...]:
         """Names of what validation tells beside the loss."""
-        found = measure_of(self.program, loss_of(self.program)) if self.course.validation else None
+        found = measure_of(self.program, loss_of(self.program, self.course.losses)) if self.course.validation else None
         return found.names if found else ()
 
     def resume(self, checkpoint: Checkpoint) -> str:

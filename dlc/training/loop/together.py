@@ -15,7 +15,7 @@ gradients as if it were r · K steps further, and makes the update, whose learni
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -26,9 +26,11 @@ from dlc.base.diagnostics import DlcError, error
 from dlc.training.loop.metrics import loss_of, weight_of
 
 if TYPE_CHECKING:
+    from dlc.api.parts import Part
     from dlc.api.training_program import TrainingProgram
     from dlc.base.types import Array
     from dlc.training.loop.ranks import Ranks
+    from dlc.training.step.loss import Loss
 
 Statistics = Literal["joint", "local"]
 """Whose running statistics of batch normalisations are kept: the mean of all ranks', or rank 0's."""
@@ -45,6 +47,8 @@ class Together:
     statistics: Statistics = "joint"
     asked: Callable[[], bool] = lambda: False
     """Whether this process was told to stop."""
+    losses: Sequence[Part[Loss]] = ()
+    """Those of plugins: the program's may be one of them."""
     stopped: bool = False
     """Whether any was, as of the last step: the same on all ranks."""
 
@@ -54,7 +58,7 @@ class Together:
             return
         from dlc.training.step.config import STEP  # with all of what makes steps, which one process does not need
 
-        kind = loss_of(self.program)
+        kind = loss_of(self.program, self.losses)
         self._kind: Any = kind
         self._is_sum = getattr(kind, "reduction", "mean") == "sum"
         self._even = not (getattr(kind, "weights", ()) or (self.program.classes and self._ignore is not None))
