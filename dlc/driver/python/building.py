@@ -1,4 +1,4 @@
-"""Builds inside of Python: a model or a graph, and how it is to be built, to a program with what there is to say of it."""
+"""Builds inside of Python: a model or a graph, and how it is to be built, to a program and a report."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dlc.driver.program import source_of
+from dlc.driver.python.building import program_of, program_of_graph
 from dlc.driver.python.function import Function
 from dlc.driver.python.options import Options
 from dlc.graph.graph import Graph

@@ -78,18 +78,14 @@ class Traced(NDArrayOperatorsMixin):
 
     # ---- how numpy finds us
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        from dlc.driver.python.ufuncs import call_ufunc
-
-        return call_ufunc(ufunc, method, inputs, options)
+        return _room("ufuncs").call_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         del types
         return function(getattr(func, "__name__", str(func)))(*args, **kwargs)
 
     def __getitem__(self, index: Any) -> Traced:
-        from dlc.driver.python.indexing import indexed
-
-        return indexed(self, index)
+        return _room("indexing").indexed(self, index)
 
     def __getattr__(self, name: str) -> Any:
         """Methods of arrays are numpy's functions of the same name: `x.sum(axis=1)` is `numpy.sum(x, axis=1)`."""
@@ -199,12 +195,17 @@ def in_place() -> Exception:
     return refused("traced-value", "a traced array cannot be changed in place", help)
 
 
+def _room(name: str) -> Any:
+    """A module beside this: the operators of a class are made of what is built on the class."""
+    return import_module(f"dlc.driver.python.{name}")
+
+
 def function(name: str) -> Callable[..., Any]:
     """A function of numpy on traced arrays. Raises DlcError: there is none of this name."""
     from dlc.base.diagnostics import did_you_mean
 
     for room in ("functions", "shapes"):  # they fill the table
-        import_module(f"dlc.driver.python.{room}")
+        _room(room)
     if name not in FUNCTIONS:
         help = did_you_mean(name, sorted(FUNCTIONS), "functions")
         raise refused("no-such-function", f"numpy.{name} cannot be traced", help)
