@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from dlc.base.extents import Extent, symbol
 from dlc.base.polynomials import LONGEST
-
-if TYPE_CHECKING:
-    from dlc.base.types import DType, Type
 
 _SIZE: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:=\s*(\d*)\s*\.\.\s*(\d*)\s*(?:/\s*(\d+))?)?\s*", re.ASCII)
 
@@ -24,7 +21,8 @@ class ArrayType:
     (multiples of 8). Equal names are one size; bounds need to stand at one of them only.
     """
 
-    dtype: DType
+    dtype: Any
+    """A `DType`, which is declared above this module."""
     dims: tuple[int | str, ...]
 
     def bounds(self) -> dict[str, tuple[int, int, int]]:
@@ -36,11 +34,9 @@ class ArrayType:
                 raise ValueError(f"two ranges for the size {name}")
         return found
 
-    def type(self, bounds: Mapping[str, tuple[int, int, int]]) -> Type:
-        """The type, with the bounds that names have anywhere. Raises ValueError."""
-        from dlc.base.types import Type
-
-        return Type(self.dtype, tuple(_extent(d, bounds) for d in self.dims))
+    def shape(self, bounds: Mapping[str, tuple[int, int, int]]) -> tuple[Extent, ...]:
+        """The sizes, with the bounds that names have anywhere. Raises ValueError."""
+        return tuple(_extent(d, bounds) for d in self.dims)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(d if isinstance(d, str) else str(d) for d in self.dims)}]"

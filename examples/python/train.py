@@ -34,7 +34,7 @@ def main() -> None:
     asked = parser.parse_args()
 
     train, test = (np.load(DIGITS / f"digits_{part}.npz") for part in ("train", "test"))
-    pictures, unseen = (np.float32(part["x"].reshape(-1, 64)) / 16 for part in (train, test))
+    pictures, unseen = (part["x"].reshape(-1, 64).astype(np.float32) / 16 for part in (train, test))
     labels = train["y"].astype(np.int64)
     rng = np.random.default_rng(0)
     params: dict[str, Any] = {

@@ -99,7 +99,7 @@ def _types(annotations: Mapping[str, Any], place: Location) -> dict[str, Type]:
             for size, limits in of.bounds().items():
                 if bounds.setdefault(size, limits) != limits:
                     raise ValueError(f"two ranges for the size {size}")
-        return {name: of.type(bounds) for name, of in declared.items()}
+        return {name: Type(of.dtype, of.shape(bounds)) for name, of in declared.items()}
     except ValueError as problem:
         message = f"an annotation: {problem}"
         raise error("bad-annotation", message, location=place, exit_code=ExitCode.USAGE) from None
