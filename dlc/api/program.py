@@ -43,8 +43,9 @@ class Program(Protocol):
         """Inputs and outputs."""
         ...
 
-    def __call__(
-        self, *, out: "Mapping[str, np.ndarray] | None" = None, **inputs: "np.ndarray"
-    ) -> "dict[str, np.ndarray]":
-        """Output name → array; `out` supplies buffers to write into. Refuses wrong names, shapes and dtypes."""
+    def __call__(self, *, out: "Mapping[str, object] | None" = None, **inputs: object) -> "dict[str, np.ndarray]":
+        """Output name → array; `out` supplies buffers to write into. Refuses wrong names, shapes and dtypes.
+
+        Inputs and buffers are numpy arrays or anything that lends its memory by `__dlpack__`.
+        """
         ...

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from dlc.base import extents
 from dlc.base.extent_text import parse, parse_symbol
 from dlc.base.float_format import FloatFormat
 from dlc.base.polynomials import Symbol
+
+if TYPE_CHECKING:
+    from dlc.base.array_types import ArrayType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 """An array of any element type and shape."""
@@ -52,6 +55,12 @@ class DType:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def __getitem__(self, dims: int | str | tuple[int | str, ...]) -> ArrayType:
+        """The annotation of an array with such elements: `f32["n=1..64", 3]`; `f32[()]` has no dimensions."""
+        from dlc.base.array_types import ArrayType
+
+        return ArrayType(self, dims if isinstance(dims, tuple) else (dims,))
 
     @property
     def itemsize(self) -> int:

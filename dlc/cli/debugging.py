@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
 from dlc.cli.options import WORDS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal, columns, json_number
-from dlc.cli.workspace import Prepared, Workspace
+from dlc.cli.workspace import Workspace
 from dlc.debug.states import Closeness
+from dlc.driver.prepare import Prepared
 
 if TYPE_CHECKING:
     from dlc.api.program import Program

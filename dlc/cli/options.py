@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dlc.base.cache_settings import CacheMode
+
+if TYPE_CHECKING:
+    from dlc.driver.prepare import Choice
 
 WHAT: Final = "What to build"
 CACHE: Final = "Cache and machine"
@@ -213,6 +216,13 @@ class BuildOptions:
     def by(self) -> tuple[str, ...]:
         """Names of the inputs to differentiate by; the model itself is built when empty."""
         return tuple(name.strip() for text in self.grad for name in text.split(","))
+
+    @property
+    def choice(self) -> Choice:
+        """The same as the driver takes it."""
+        from dlc.driver.prepare import Choice
+
+        return Choice(**{f.name: getattr(self, f.name) for f in fields(Choice)})
 
     @property
     def given(self) -> dict[str, object]:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from dlc.cache import Cache, Key
     from dlc.cache.step_record import StepRecord
     from dlc.cli.options import BuildOptions
-    from dlc.cli.workspace import Prepared, Workspace
+    from dlc.cli.workspace import Workspace
     from dlc.config.config import Config
     from dlc.driver.build import Build
+    from dlc.driver.prepare import Prepared
     from dlc.plugins.registry import Registry
 
 

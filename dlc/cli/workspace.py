@@ -8,7 +8,7 @@ DLC_CACHE_LEVELS, DLC_CACHE_TRUSTED_KEYS, DLC_CACHE_SIGNED_SINCE, DLC_CACHE_SIGN
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,11 +26,11 @@ from dlc.cli.trusting import said_trusted
 from dlc.config.config import Config, Setting
 from dlc.config.file import load_config
 from dlc.config.trust import is_trusted
-from dlc.driver.pipeline import ResolvedPipeline, gradient_spec, resolve, resolve_steps
-from dlc.driver.special import Special, combined
+from dlc.driver.pipeline import gradient_spec, resolve_steps
+from dlc.driver.prepare import Prepared, reader, resolved, special_sizes
 from dlc.plugins.discovery import load_registry
 from dlc.plugins.registry import Registry
-from dlc.spec import Spec, parse_setting
+from dlc.spec import parse_setting
 
 if TYPE_CHECKING:
     from dlc.api.tuning import Record
@@ -41,21 +41,6 @@ if TYPE_CHECKING:
     from dlc.driver.session import Running, Session
     from dlc.files.hashing import OwnedFile
     from dlc.graph.graph import Graph
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A build that is ready to start."""
-
-    source: Source
-    frontend: Frontend
-    package: str
-    """Of the frontend."""
-    pipeline: ResolvedPipeline
-    special: tuple[Special, ...] = ()
-    """Sizes with fast paths."""
-    tuned: OwnedFile | None = None
-    """The file of schedules that the cache has; it lives as long as this."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +74,9 @@ class Workspace:
 
     def source(self, model: str) -> Source:
         """The model's file. Raises DlcError (USAGE) when there is none."""
-        path = Path(model)
-        if not path.is_file():
-            what = "is a directory" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
-            raise error("no-such-file", f"{model} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
-        return Source(path)
+        from dlc.driver.program import source_of
+
+        return source_of(model)
 
     def reader(self, source: Source, choice: BuildOptions, *, forward: bool = False) -> tuple[Frontend, str]:
         """The frontend for a source with the shapes and options that flags give, and the package it comes from.
@@ -101,37 +84,7 @@ class Workspace:
         Files of some formats say that they want gradients. `forward`, or a flag that says which are wanted, overrides
         them: the frontend then gives what the gradients are of.
         """
-        from dlc.driver.program import with_settings
-
-        if choice.frontend:
-            spec = Spec.parse(choice.frontend, "--frontend")
-            entry = self.registry.find("frontends", spec)
-        else:
-            entry = self.registry.frontend_for(source)
-            spec = Spec(entry.name)
-        frontend = self.registry.frontend(spec)
-        given = (
-            ("--dim", "dims", _pairs("--dim", "=", choice.dims)),
-            ("--input", "input", _pairs("--input", ":", choice.inputs)),
-            ("--lenient", "lenient", "yes" if choice.lenient else ""),
-        )
-        known = {doc.key for doc in frontend.options_doc()}
-        if (choice.by or choice.train is not None or forward) and "forward" in known:
-            spec = spec.with_option("forward", "yes")
-        for flag, key, value in given:
-            if not value:
-                continue
-            if key not in known:
-                no_shapes = "takes no shapes: the file contains them"
-                why = "has no lenient reading" if key == "lenient" else no_shapes
-                raise error(
-                    "no-effect",
-                    f"{flag}: the frontend {entry.name} {why}",
-                    help="leave it out",
-                    exit_code=ExitCode.USAGE,
-                )
-            spec = spec.with_option(key, value)
-        return self.registry.frontend(with_settings(spec, choice.settings)), entry.package
+        return reader(self.registry, source, choice.choice, forward=forward)
 
     def graph(self, choice: BuildOptions, *, forward: bool = False) -> Graph:
         """The model's graph or that of gradients, with nothing cached: to be looked at or interpreted."""
@@ -173,28 +126,16 @@ class Workspace:
         source = self.source(choice.model)
         frontend, package = self.reader(source, choice)
 
-        def resolved(config: Config) -> ResolvedPipeline:
-            return resolve(
-                self.registry,
-                config,
-                choice.target or self.default_target(),
-                pipeline=choice.pipeline,
-                settings=tuple(text for text in choice.settings if text.partition(".")[0].strip() != frontend.name),
-                without=choice.without,
-                grad=choice.by,
-                train=choice.train,
-                min_offload=choice.min_offload,
-                schedules=choice.schedules,
-                options={"machine": choice.machine, "math": choice.math, "tune": choice.tune},
-            )
-
+        wanted, target = choice.choice, choice.target or self.default_target()
         try:
-            pipeline = resolved(self.config)
+            pipeline = resolved(self.registry, self.config, frontend, target, wanted)
         except DlcError as problem:
             if not said_trusted(self.terminal, self.config, problem):
                 raise
-            pipeline = resolved(load_config(Path.cwd(), self.config.file, is_trusted))
-        return Prepared(source, frontend, package, pipeline, self._special(source, choice), tuned)
+            trusted = load_config(Path.cwd(), self.config.file, is_trusted)
+            pipeline = resolved(self.registry, trusted, frontend, target, wanted)
+        special = special_sizes(self.registry, source, wanted)
+        return Prepared(source, frontend, package, pipeline, special, tuned)
 
     def _from_cache(self, choice: BuildOptions) -> OwnedFile:
         """A file with what the cache has of the kernels of a model, as measured on this computer."""
@@ -215,16 +156,6 @@ class Workspace:
                 found = recalled(cache, (k.digest for k in kernels), tuner.fingerprint())
         file.write_text(Tuning(found).text, encoding="ascii")
         return file
-
-    def _special(self, source: Source, choice: BuildOptions) -> tuple[Special, ...]:
-        """The model for every combination of sizes that has a fast path: read as for these sizes alone."""
-
-        def read(sizes: Mapping[str, int]) -> Frontend:
-            others = (text for text in choice.dims if text.rpartition("=")[0] not in sizes)
-            dims = (*others, *(f"{name}={size}" for name, size in sizes.items()))
-            return self.reader(source, replace(choice, dims=dims))[0]
-
-        return tuple(Special(sizes, read(sizes)) for sizes in combined(choice.special))
 
     def default_target(self) -> str:
         """The only backend there is, or c."""
@@ -352,20 +283,3 @@ def cache_policy(config: Config) -> Policy:
 
     private = os.environ.get("DLC_CACHE_SIGNING_KEY")
     return policy_of(config.trusted_keys, config.signed_since, Path(private).expanduser() if private else None)
-
-
-def _pairs(flag: str, mark: str, texts: Iterable[str]) -> tuple[str, ...]:
-    """`batch=1` and `x:1x3x224x224` in the form that options of frontends have: `batch:1`."""
-    found: list[str] = []
-    for text in texts:
-        name, middle, value = text.rpartition(mark)
-        if not middle or not name or not value:
-            form, example = ("NAME=N", "batch=1") if mark == "=" else ("NAME:SHAPE", "x:1x3x224x224")
-            raise error(
-                "bad-option",
-                f"{flag} {text} is not of the form {form}",
-                help=f"for example {flag} {example}",
-                exit_code=ExitCode.USAGE,
-            )
-        found.append(f"{name}:{value}")
-    return tuple(found)

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,16 +17,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dlc.api.source import Source
+from dlc.base.diagnostics import ExitCode, error
 from dlc.config.config import Config, default_config
-from dlc.driver.pipeline import resolve
-from dlc.spec import Spec, parse_setting
+from dlc.driver.prepare import Choice, Prepared, reader, resolved, special_sizes
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
-    from dlc.api.frontend import Frontend
     from dlc.api.program import Program
     from dlc.base.cache_settings import CacheMode
     from dlc.cache import Cache
+    from dlc.cache.step_record import StepRecord
+    from dlc.driver.build import Build
     from dlc.driver.session import Session
     from dlc.plugins.registry import Registry
 
@@ -53,11 +54,13 @@ class Compiler:
         ops: Sequence[str | Path] = (),
         trusted_keys: Sequence[str] = (),
         signing_key: str | Path | None = None,
+        levels: Sequence[str] = (),
     ) -> Compiler:
         """All installed plugins and the op packs in `ops`, no configuration file, and the cache in a directory.
 
-        By default that is the user's. `trusted_keys` and `signing_key` as for `dlc.build`.
+        By default that is the user's. `trusted_keys`, `signing_key` and `levels` as for `dlc.compile`.
         """
+        from dlc.base.cache_levels import Levels, parse_levels
         from dlc.cache import open_cache
         from dlc.cache.signing import policy_of
         from dlc.plugins.discovery import load_registry
@@ -65,7 +68,11 @@ class Compiler:
         directory = None if cache_dir is None else Path(cache_dir)
         policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key))
         registry = load_registry(packs=map(Path, ops))
-        return cls(registry, open_cache(directory, cache, policy=policy), jobs=jobs)
+        try:
+            behind = Levels(parse_levels(levels))
+        except ValueError as problem:
+            raise error("bad-option", f"cache_levels: {problem}", exit_code=ExitCode.USAGE) from None
+        return cls(registry, open_cache(directory, cache, levels=behind, policy=policy), jobs=jobs)
 
     def artifact(
         self,
@@ -87,28 +94,48 @@ class Compiler:
             shapes: Shapes of inputs, as for `--input`.
             specialise: Sizes with fast paths, as for `--specialise`.
         """
+        choice = choice_of(target, settings, dims=dims, shapes=shapes, specialise=specialise)
+        return cast("Artifact", self.build(self.prepare(model, choice)).last.value)
+
+    def prepare(self, model: Source, choice: Choice) -> Prepared:
+        """Frontend and pipeline for a model, resolved. Raises DlcError as the commands do."""
+        frontend, package = reader(self.registry, model, choice)
+        pipeline = resolved(self.registry, self.config, frontend, choice.target or "c", choice)
+        return Prepared(model, frontend, package, pipeline, special_sizes(self.registry, model, choice))
+
+    def build(self, prepared: Prepared, on_step: Callable[[StepRecord[Any]], None] | None = None) -> Build:
+        """All steps of a build; `on_step` is told each as it comes."""
         from dlc.driver.build import compile_source
-        from dlc.driver.special import Special, combined
 
-        entry = self.registry.frontend_for(model)
+        session = session_of(self.registry, self.cache, prepared.source.path or Path(), self.jobs)
+        return compile_source(
+            prepared.source,
+            prepared.frontend,
+            prepared.package,
+            prepared.pipeline,
+            session,
+            special=prepared.special,
+            on_step=on_step,
+        )
 
-        def read(dims: Mapping[str, int | str]) -> Frontend:
-            given = {
-                "dims": tuple(f"{name}:{size}" for name, size in dims.items()),
-                "input": tuple(f"{name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
-            }
-            spec = Spec(entry.name)
-            for key, texts in given.items():
-                spec = spec.with_option(key, texts) if texts else spec
-            return self.registry.frontend(with_settings(spec, settings))
+    def loaded(self, artifact: Artifact, output: Path | None = None) -> Program:
+        """A program installed into a directory, by default one that goes with it, and loaded."""
+        from dlc.runtime.install import install
+        from dlc.runtime.loading import load
 
-        listed = [f"{name}={','.join(map(str, sizes))}" for name, sizes in specialise.items()]
-        special = [Special(sizes, read({**dims, **sizes})) for sizes in combined(listed)]
-        others = [text for text in settings if parse_setting(text)[0] != entry.name]
-        pipeline = resolve(self.registry, self.config, target, settings=others)
-        session = session_of(self.registry, self.cache, model.path or Path(), self.jobs)
-        build = compile_source(model, read(dims), entry.package, pipeline, session, special=special)
-        return cast("Artifact", build.last.value)
+        if output is not None:
+            install(artifact, output)
+            return load(output, self.registry)
+        directory = Path(tempfile.mkdtemp(prefix="dlc-"))
+        remove = partial(shutil.rmtree, directory, ignore_errors=True)
+        try:
+            install(artifact, directory)
+            found: Any = load(directory, self.registry)
+        except BaseException:
+            remove()
+            raise
+        weakref.finalize(found, remove)
+        return found
 
     def program(
         self,
@@ -132,23 +159,26 @@ class Compiler:
             specialise: See there.
             output: Directory to write the program to; by default one that goes with the program.
         """
-        from dlc.runtime.install import install
-        from dlc.runtime.loading import load
-
         artifact = self.artifact(model, target, settings, dims=dims, shapes=shapes, specialise=specialise)
-        if output is not None:
-            install(artifact, output)
-            return load(output, self.registry)
-        directory = Path(tempfile.mkdtemp(prefix="dlc-"))
-        remove = partial(shutil.rmtree, directory, ignore_errors=True)
-        try:
-            install(artifact, directory)
-            found: Any = load(directory, self.registry)
-        except BaseException:
-            remove()
-            raise
-        weakref.finalize(found, remove)
-        return found
+        return self.loaded(artifact, output)
+
+
+def choice_of(
+    target: str,
+    settings: Sequence[str] = (),
+    *,
+    dims: Mapping[str, int | str] = _NONE,
+    shapes: Mapping[str, Sequence[int | str]] = _NONE,
+    specialise: Mapping[str, Sequence[int]] = _NONE,
+) -> Choice:
+    """What Python values say of a build, as flags would say it."""
+    return Choice(
+        target,
+        dims=tuple(f"{name}={size}" for name, size in dims.items()),
+        inputs=tuple(f"{name}:{'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items()),
+        special=tuple(f"{name}={','.join(map(str, sizes))}" for name, sizes in specialise.items()),
+        settings=tuple(settings),
+    )
 
 
 def session_of(registry: Registry, cache: Cache, model: Path, jobs: int = 0) -> Session:
@@ -159,15 +189,6 @@ def session_of(registry: Registry, cache: Cache, model: Path, jobs: int = 0) -> 
 
     context = Context(lambda: op_classes(registry), model)
     return Session(cache, context, jobs=jobs or os.cpu_count() or 1, acting=registry.acting, op_packs=registry.op_packs)
-
-
-def with_settings(spec: Spec, settings: Sequence[str]) -> Spec:
-    """A spec with the options that settings `name.key=value` give it; those of other names are left to others."""
-    for text in settings:
-        name, option, value, span = parse_setting(text)
-        if name == spec.name:
-            spec = spec.with_option(option, value, span)
-    return spec
 
 
 def build(
@@ -204,12 +225,38 @@ def build(
     Raises:
         DlcError: the model cannot be read or built, or an option is unknown.
     """
-    source = (
-        Source(data=model) if isinstance(model, bytes) else model if isinstance(model, Source) else Source(Path(model))
-    )
     compiler = Compiler.open(cache_dir, cache, ops=ops, trusted_keys=trusted_keys, signing_key=signing_key)
     try:
         place = None if output is None else Path(output)
-        return compiler.program(source, target, settings, place, dims=dims, shapes=shapes, specialise=specialise)
+        return compiler.program(
+            source_of(model), target, settings, place, dims=dims, shapes=shapes, specialise=specialise
+        )
     finally:
         compiler.cache.close()
+
+
+def source_of(model: Any) -> Source:
+    """A model's file, its content, or an ONNX model as the package onnx has it, as a source.
+
+    Raises:
+        DlcError: (USAGE) it is none of these, or there is no such file.
+    """
+    if isinstance(model, Source):
+        return model
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return Source(data=bytes(cast("bytes", model)))
+    if callable(content := getattr(model, "SerializeToString", None)):
+        return Source(data=cast("bytes", content()), label="model.onnx")
+    if not isinstance(model, (str, os.PathLike)):
+        raise error(
+            "no-model",
+            f"{type(model).__name__} is no model",
+            help="give the path of a model's file, its content as bytes, an onnx.ModelProto, a dlc.Graph, or a "
+            "function made by @dlc.kernel",
+            exit_code=ExitCode.USAGE,
+        )
+    path = Path(cast("str", model))
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
+        raise error("no-such-file", f"{path} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)
+    return Source(path)

@@ -60,7 +60,7 @@ def test_the_signature_is_the_models(model: Model) -> None:
 
 
 def test_inputs_by_name_in_any_form(model: Model) -> None:
-    for got in (model(a=A, b=B), model({"a": A, "b": B}), model({"a": A}, b=B)):
+    for got in (model(a=A, b=B), model({"a": A, "b": B}), model({"a": A}, b=B), model(A, B), model(A, b=B)):
         np.testing.assert_allclose(got["y"], WANT, rtol=1e-6)
 
 
@@ -106,8 +106,9 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda m: m(a=A.astype(">f4"), b=B), 'input "a": expected float32[2,3], found >f4[2,3]'),
     (lambda m: m(a=A, b=B.T), 'input "b": expected float32[2,3], found float32[3,2]'),
     (lambda m: m(a=A, b=[1, 2]), 'input "b": expected float32[2,3], found int64[2]'),
-    (lambda m: m(A), "the model has 2 inputs"),
-    (lambda m: m(A, B), "2 positional arguments"),
+    (lambda m: m(A), 'missing: "b"'),
+    (lambda m: m(A, B, A), '3 positional arguments; the program has 2 inputs: "a", "b"'),
+    (lambda m: m(A, a=A, b=B), 'input "a" is given twice'),
     (lambda m: m(a=A, b=B, out={"z": A}), 'there is no output "z"'),
     (lambda m: m(a=A, b=B, out={"y": [0.0]}), 'output "y": expected a numpy array, found list'),
     (lambda m: m(a=A, b=B, out={"y": np.empty((3, 2), "f4")}), 'output "y": expected float32[2,3]'),

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
     from dlc.cache import Cache
     from dlc.cache.step_record import StepRecord
-    from dlc.cli.workspace import Prepared
     from dlc.config.config import Config
     from dlc.driver.build import Build
+    from dlc.driver.prepare import Prepared
 
 _TOLD = "What to print"
 

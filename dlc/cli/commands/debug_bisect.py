@@ -40,9 +40,9 @@ from dlc.graph.graph import Graph
 
 if TYPE_CHECKING:
     from dlc.api.passes import AnyPass
-    from dlc.cli.workspace import Prepared
     from dlc.debug.divergence import Divergence
     from dlc.driver.pipeline import Step
+    from dlc.driver.prepare import Prepared
     from dlc.verify.compare import Comparison
     from dlc.verify.loops import CheckedLoops
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dlc.cache import Cache
     from dlc.cli.progress import Bar
     from dlc.cli.tune_text import Report
-    from dlc.cli.workspace import Prepared, Workspace
+    from dlc.cli.workspace import Workspace
+    from dlc.driver.prepare import Prepared
     from dlc.tune.kernels import ProgramKernel
     from dlc.tune.place import Place, Request, Tuned
     from dlc.tune.tuning import Progress

@@ -18,6 +18,8 @@ import numpy as np
 from dlc import Port, Signature
 from dlc.base.allowed import Allowed
 from dlc.base.types import Array
+from dlc.runtime.calling import as_array
+from dlc.runtime.dlpack import is_foreign
 from dlc.runtime.sizes import is_size
 from dlc_backend_c.library import ALIGN, Library, aligned
 
@@ -70,7 +72,7 @@ class Direct:
         return known and all(p.type.dtype.numpy.isbuiltin == 1 for p in ports)
 
     def __call__(
-        self, args: tuple[object, ...], out: Mapping[str, Array] | None, inputs: Mapping[str, object]
+        self, args: tuple[object, ...], out: Mapping[str, object] | None, inputs: Mapping[str, object]
     ) -> tuple[int, dict[str, Array]] | None:
         """What the function returned, and output name → array; None: it was not called, some argument is another.
 
@@ -86,21 +88,26 @@ class Direct:
             return None
         sources, sinks, arena = self._own.pointers or self._pointers()
         lent = self._ffi.from_buffer
+        held: list[Array] = []  # until the call is over: what lends its memory may go away with the array over it
         for k, t in enumerate(self._inputs):
-            array = given.get(t.name)
-            if not t.is_type_of(array):
+            value = given.get(t.name)
+            if is_foreign(value):
+                held.append(value := as_array("input", t.name, value))
+            if not t.is_type_of(value):
                 return None
             if t.allowed is not None:
-                t.allowed.check(t.name, array)
-            sources[k] = lent(array)
+                t.allowed.check(t.name, value)
+            sources[k] = lent(value)
         found: dict[str, Array] = {}
         for k, t in enumerate(self._outputs):
-            array = out.get(t.name) if out else None
-            if array is not None:
-                if not t.is_type_of(array) or not array.flags.writeable:
+            buffer = out.get(t.name) if out else None
+            if buffer is not None:
+                if is_foreign(buffer):
+                    buffer = as_array("output", t.name, buffer, to_write=True)
+                if not t.is_type_of(buffer) or not buffer.flags.writeable:
                     return None
-                sinks[k] = lent(array)
-                found[t.name] = array
+                sinks[k] = lent(buffer)
+                found[t.name] = buffer
             else:
                 memory = np.empty(t.nbytes + ALIGN, np.uint8)
                 start = lent(memory)
@@ -109,7 +116,8 @@ class Direct:
                 found[t.name] = np.ndarray(t.shape, t.dtype, memory, offset)
         if out and (any(name not in found for name in out) or not self._apart(sources, sinks)):
             return None
-        return self._function(sources, sinks, arena), found
+        code = self._function(sources, sinks, arena)
+        return code, found
 
     def _apart(self, sources: Any, sinks: Any) -> bool:
         """Whether no array overlaps another one."""
@@ -118,11 +126,11 @@ class Direct:
         return all(start + size <= after for (start, size), (after, _) in pairwise(spans))
 
     def _named(self, args: tuple[object, ...]) -> Mapping[str, object]:
-        """Positional arguments by name; of more than one, a name that no input has."""
+        """Positional arguments by name; of another number of them, none."""
         if len(args) == 1 and isinstance(args[0], Mapping):
             return cast("Mapping[str, object]", args[0])
-        name = self._inputs[0].name if len(args) == len(self._inputs) == 1 else ""
-        return {name: args[0]}
+        named = zip((t.name for t in self._inputs), args, strict=False)
+        return dict(named) if len(args) == len(self._inputs) else {}
 
     def _pointers(self) -> tuple[Any, Any, Any]:
         """This thread's arrays of pointers, and its working memory."""

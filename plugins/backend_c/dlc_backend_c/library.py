@@ -14,7 +14,7 @@ from dlc.base.diagnostics import DlcError, error
 from dlc.base.types import Array, Type
 from dlc.files.hashing import content_sha256, file_sha256
 from dlc.files.locking import directory_lock
-from dlc.runtime.calling import input_array, named_inputs, output_buffers
+from dlc.runtime.calling import Copied, input_array, named_inputs, output_buffers
 from dlc.runtime.manifest import NAME, read_manifest
 from dlc.runtime.sizes import at_sizes
 from dlc_backend_c import manifest
@@ -69,6 +69,8 @@ class Library:
     _lib: Any = field(repr=False)
     _kept: tuple[Any, ...] = field(repr=False)
     """What must live as long as the library: mapped weights."""
+    copied: Copied = field(default_factory=Copied, repr=False)
+    """The inputs that calls had to copy."""
 
     def function(self, name: str) -> Any:
         """The function PREFIX_name."""
@@ -79,7 +81,7 @@ class Library:
         function: Callable[[Any, Any, Sequence[Array]], int],
         signature: Signature,
         args: tuple[object, ...],
-        out: Mapping[str, Array] | None,
+        out: Mapping[str, object] | None,
         inputs: Mapping[str, object],
     ) -> tuple[int, list[Array], list[Array]]:
         """A function of two arrays of pointers, called on arrays; it also gets the arrays that it reads.
@@ -92,7 +94,7 @@ class Library:
         """
         given = named_inputs(signature.inputs, args, inputs)
         signature = at_sizes(signature, given)
-        read = [input_array(p, given[p.name]) for p in signature.inputs]
+        read = [input_array(p, given[p.name], self.copied) for p in signature.inputs]
         buffers = output_buffers(signature, out or {}, read)
         written = [_new(p.type) if b is None else b for p, b in zip(signature.outputs, buffers, strict=True)]
         sources = self.ffi.new("void *[]", [self.pointer(a) for a in read] or 1)

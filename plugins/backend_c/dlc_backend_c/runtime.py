@@ -14,6 +14,7 @@ import numpy as np
 from dlc import ExitCode, Port, Signature
 from dlc.base.diagnostics import error
 from dlc.base.types import Array
+from dlc.runtime.calling import Copied
 from dlc.runtime.manifest import NAME
 from dlc.runtime.sizes import check_sizes, results
 from dlc_backend_c.direct import Direct
@@ -67,6 +68,11 @@ class Model:
         return self._library.signature
 
     @property
+    def copied(self) -> Copied:
+        """The inputs that calls have copied so far: those that were not C-contiguous, aligned arrays of the CPU."""
+        return self._library.copied
+
+    @property
     def arena_bytes(self) -> int:
         """Working memory of one call, of the largest sizes where there are several.
 
@@ -102,14 +108,15 @@ class Model:
         """Name, dtype and shape of every output, in order."""
         return _arguments(self.signature.outputs)
 
-    def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
+    def __call__(self, *args: object, out: Mapping[str, object] | None = None, **inputs: object) -> dict[str, Array]:
         """Output name → array.
 
         A tensor that is in and out is an input and an output of one name; only `out` makes its array be overwritten.
 
         Args:
             args: One mapping of input name → array, or the array of the only input.
-            out: Arrays to write into, by output name: C-contiguous, writable, of the exact type. Others are made.
+            out: Arrays to write into, by output name, or tensors with `__dlpack__`: C-contiguous, writable, of the
+                exact type. Others are made. What is returned for a tensor is an array over its memory.
             inputs: Arrays by input name: numpy arrays, or anything with `__dlpack__`. Read in place when C-contiguous.
 
         Raises:
@@ -121,7 +128,7 @@ class Model:
             return outputs
         return self._run("run", (), args, out, inputs)
 
-    def profile(self, timer: int, *, out: Mapping[str, Array] | None = None, **inputs: object) -> tuple[float, ...]:
+    def profile(self, timer: int, *, out: Mapping[str, object] | None = None, **inputs: object) -> tuple[float, ...]:
         """Seconds that each step of one call takes, in their order; of a program built with c{profile=yes}.
 
         Args:
@@ -150,7 +157,7 @@ class Model:
         name: str,
         further: Sequence[Any],
         args: tuple[object, ...],
-        out: Mapping[str, Array] | None,
+        out: Mapping[str, object] | None,
         inputs: Mapping[str, object],
     ) -> dict[str, Array]:
         function, pointer = self._library.function(name), self._library.pointer

@@ -15,7 +15,6 @@ from dlc.api.training import Classes
 from dlc.base.diagnostics import Diagnostic
 from dlc.base.types import DTYPES, Array, Type
 from dlc.files.writing import write_whole
-from dlc.runtime.calling import in_order
 from dlc.runtime.manifest import port_of_json
 from dlc.training.step.refusals import no_gradients, no_template, not_finite
 from dlc_backend_c.library import Library, aligned, succeed
@@ -75,7 +74,7 @@ class TrainingModel:
         """What a step takes: the model's inputs, then the labels."""
         return self._step.inputs
 
-    def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
+    def __call__(self, *args: object, out: Mapping[str, object] | None = None, **inputs: object) -> dict[str, Array]:
         """The model's outputs by name, with the parameters as they are; arguments as of any program."""
         code, _, written = self._call("predict", self.signature, args, out, inputs)
         succeed(code)
@@ -184,12 +183,11 @@ class TrainingModel:
         name: str,
         signature: Signature,
         args: tuple[object, ...],
-        out: Mapping[str, Array] | None,
+        out: Mapping[str, object] | None,
         inputs: Mapping[str, object],
     ) -> tuple[int, list[Array], list[Array]]:
         function, memory = self._library.function(f"{name}_run"), self._memory()
-        placed = in_order(signature.inputs, args)
-        return self._library.call(lambda i, o, _: function(memory, i, o), signature, placed, out, inputs)
+        return self._library.call(lambda i, o, _: function(memory, i, o), signature, args, out, inputs)
 
     def _check(self, code: int, loss: float) -> None:
         if code == _NOT_FINITE:

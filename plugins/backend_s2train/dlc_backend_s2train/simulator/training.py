@@ -24,7 +24,6 @@ from dlc.base.diagnostics import Diagnostic, error
 from dlc.base.types import Array
 from dlc.files.writing import write_whole
 from dlc.runtime.array_program import ArrayProgram
-from dlc.runtime.calling import in_order
 from dlc.training.step.refusals import no_gradients, no_template, not_finite
 from dlc_backend_s2train.codes import Flag, Role
 from dlc_backend_s2train.decompose.blocks import assembled
@@ -65,7 +64,7 @@ class SimulatedTraining:
         """What a step takes: the model's inputs, then the labels."""
         return self.step.inputs
 
-    def __call__(self, *args: object, out: Mapping[str, Array] | None = None, **inputs: object) -> dict[str, Array]:
+    def __call__(self, *args: object, out: Mapping[str, object] | None = None, **inputs: object) -> dict[str, Array]:
         """The model's outputs by name, with the parameters as they are. Raises DlcError: arguments do not fit."""
         return self._run("predict", self.signature, args, inputs, out)
 
@@ -155,10 +154,10 @@ class SimulatedTraining:
         signature: Signature,
         args: tuple[object, ...],
         inputs: Mapping[str, object],
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, object] | None = None,
     ) -> dict[str, Array]:
         called = entry_of(self.machine, entry, signature)
-        return called(*in_order(signature.inputs, args), out=out, **inputs)
+        return called(*args, out=out, **inputs)
 
     def _held(self, roles: set[Role]) -> dict[str, Array]:
         """What stays in the device by the names of the model: blocks joined, exchanged dimensions put right."""

@@ -1,0 +1,55 @@
+"""What `dlc.compile` and `@dlc.kernel` are told beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlc.driver.program import choice_of
+
+if TYPE_CHECKING:
+    from dlc.base.cache_settings import CacheMode
+    from dlc.driver.prepare import Choice
+
+
+@dataclass(frozen=True)
+class Options:
+    """How models become programs; each field as the argument of `dlc.compile`."""
+
+    target: str = "c"
+    dims: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
+    shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict[str, Sequence["int | str"]])
+    specialise: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    settings: Sequence[str] = ()
+    pipeline: str | None = None
+    without: Sequence[str] = ()
+    frontend: str = ""
+    lenient: bool = False
+    machine: str | Path = ""
+    math: str = ""
+    tune: str | Path = ""
+    output: str | Path | None = None
+    ops: Sequence[str | Path] = ()
+    jobs: int = 0
+    cache: CacheMode = "rw"
+    cache_dir: str | Path | None = None
+    cache_levels: Sequence[str] = ()
+    trusted_keys: Sequence[str] = ()
+    signing_key: str | Path | None = None
+
+    @property
+    def choice(self) -> Choice:
+        """The same as flags would say it."""
+        said = choice_of(self.target, self.settings, dims=self.dims, shapes=self.shapes, specialise=self.specialise)
+        return replace(
+            said,
+            pipeline=self.pipeline,
+            without=tuple(self.without),
+            frontend=self.frontend,
+            lenient=self.lenient,
+            machine=str(self.machine),
+            math=self.math,
+            tune=str(self.tune),
+        )

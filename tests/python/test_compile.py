@@ -1,0 +1,143 @@
+"""`dlc.compile`: models of every kind, the cache in another process, sizes, buffers, what is said of a build."""
+
+# Functions to trace are written as users write them, without types.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportPrivateUsage=false
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import dlc
+from dlc.base.types import Type, f32
+from dlc.graph import Input, evaluate, make_graph
+from dlc.ops.elementwise import Mul
+from dlc.ops.reduce import ReduceSum
+
+FAST = "c{flags=-O0 cpu=generic}"
+ROOT = Path(__file__).parents[2]
+A, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 3, np.float32)
+
+
+def proto(batch: int | str = 2) -> onnx.ModelProto:
+    make, shape = onnx.helper, [batch, 3]
+    a, b, y = (make.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n in ("a", "b:0", "y"))
+    graph = make.make_graph([make.make_node("Mul", ["a", "b:0"], ["y"])], "product", [a, b], [y])
+    return make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=9)
+
+
+def product() -> dlc.Graph:
+    a, b = Input("a", Type(f32, (2, 3))), Input("b:0", Type(f32, (2, 3)))
+    return make_graph((a, b), {"y": Mul(a, b)})
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def test_models_of_every_kind(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(proto().SerializeToString())
+    named: dict[str, Any] = {"b:0": B}
+    for model in (file, str(file), file.read_bytes(), proto(), dlc.Source(file), product()):
+        compiled = dlc.compile(model, FAST, cache_dir=cache)
+        assert isinstance(compiled, dlc.Compiled)
+        for found in (compiled(A, B), compiled({"a": A, "b:0": B}), compiled(A, **named)):
+            np.testing.assert_array_equal(found["y"], A * B)
+        assert [p.name for p in compiled.signature.inputs] == ["a", "b:0"]
+        assert evaluate(compiled.graph, {"a": A, "b:0": B})["y"].shape == (2, 3)
+        buffer = np.empty((2, 3), np.float32)
+        assert compiled(A, B, out={"y": buffer})["y"] is buffer
+        assert compiled.copied.arrays == 0
+
+
+AGAIN = """
+import sys
+import numpy as np
+import dlc
+model = dlc.compile(sys.argv[1], sys.argv[2], cache_dir=sys.argv[3], cache="require")
+f = dlc.kernel(lambda x: np.tanh(x) * 2, target=sys.argv[2], cache_dir=sys.argv[3], cache="require")
+assert model.report.cached, str(model.report)
+print(model(np.ones((2, 3), "f4"), np.ones((2, 3), "f4"))["y"].sum(), round(float(f(np.ones(2, "f4"))[0]), 4))
+assert f.report.cached
+"""
+
+
+def test_another_process_finds_everything_in_the_cache(cache: Path, tmp_path: Path) -> None:
+    """`require` makes a miss an error, so no compiler can have run."""
+    file = tmp_path / "again.onnx"
+    file.write_bytes(proto().SerializeToString())
+    first = dlc.compile(file, FAST, cache_dir=cache)
+    dlc.kernel(lambda x: np.tanh(x) * 2, target=FAST, cache_dir=cache)(np.ones(2, np.float32))
+    assert {s.name for s in first.report.steps} >= {"onnx", "lower", "emit", "build"}
+    command = [sys.executable, "-c", AGAIN, str(file), FAST, str(cache)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout == "6.0 1.5232\n", done.stderr
+    with pytest.raises(dlc.DlcError) as found:
+        dlc.compile(product(), "c{flags=-O1}", cache_dir=cache, cache="require")
+    assert found.value.exit_code == dlc.ExitCode.CACHE_MISS
+
+
+def test_open_sizes_and_options_as_flags_have_them(cache: Path, tmp_path: Path) -> None:
+    data = proto("batch").SerializeToString()
+    compiled = dlc.compile(data, FAST, dims={"batch": "1..4"}, math="strict", cache_dir=cache, output=tmp_path / "out")
+    for n in (1, 4):
+        np.testing.assert_array_equal(compiled(A[:1].repeat(n, 0), B[:1].repeat(n, 0))["y"], (A[:1] * 3).repeat(n, 0))
+    with pytest.raises(dlc.DlcError, match="batch is 1"):
+        compiled(A[:1].repeat(5, 0), B[:1].repeat(5, 0))
+    assert (tmp_path / "out" / "manifest.json").is_file()
+    assert any("math=strict" in step.spec for step in compiled.report.steps)
+
+
+def test_the_files_go_with_the_object(cache: Path) -> None:
+    compiled: Any = dlc.compile(product(), FAST, cache_dir=cache)
+    directory = Path(compiled.program._library.directory)
+    assert directory.is_dir()
+    del compiled
+    import gc
+
+    gc.collect()
+    assert not directory.exists()
+
+
+def test_build_and_compile_go_one_way(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(proto().SerializeToString())
+    dlc.compile(file, FAST, cache_dir=cache)
+    program: Any = dlc.build(file, FAST, cache_dir=cache, cache="require")
+    np.testing.assert_array_equal(program(a=A, **{"b:0": B})["y"], A * B)
+
+
+WRONG: list[tuple[Any, str, str]] = [
+    (lambda: dlc.compile("absent.onnx"), "no-such-file", "does not exist"),
+    (lambda: dlc.compile(3), "no-model", "int is no model"),
+    (lambda: dlc.compile(lambda x: x), "no-model", "@dlc.kernel"),
+    (lambda: dlc.compile(b"nothing"), "unknown-format", "known formats"),
+    (lambda: dlc.compile(product(), "c{flag=1}"), "unknown-option", "flag"),
+    (lambda: dlc.compile(product(), dims={"n": 1}), "no-effect", "dims: a graph says itself"),
+    (lambda: dlc.compile(product(), settings=["fuse.most=1"]), "unknown-option", "most"),
+    (lambda: dlc.compile(product(), cache_levels=["ftp://x"]), "bad-option", "ftp"),
+    (lambda: dlc.compile(proto("batch"), shapes={"c": (1, 3)}), "unknown-name", "c"),
+]
+
+
+@pytest.mark.parametrize(("call", "code", "words"), WRONG)
+def test_what_is_no_model_or_option_is_refused(call: Any, code: str, words: str) -> None:
+    with pytest.raises(dlc.DlcError) as found:
+        call()
+    assert words in str(found.value)
+    assert found.value.diagnostics[0].code == code
+
+
+def test_models_without_a_gradient_say_so() -> None:
+    x = Input("x", Type(f32, (3,)))
+    graph = make_graph((x,), {"s": ReduceSum(x, axes=(0,)), "t": x})
+    np.testing.assert_array_equal(evaluate(dlc.grad(graph, of="s").graph(A[0]), {"x": A[0]})["result"], np.ones(3))
+    with pytest.raises(dlc.DlcError, match="returns 2 arrays"):
+        dlc.grad(graph).graph(A[0])
