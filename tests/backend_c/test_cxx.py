@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from dlc_backend_c.backend import C
 from dlc_backend_c.cxx import OWN, namespace
 from dlc_backend_c.names import parameter
 
+import dlc.kernel.schedules.parallel
 from dlc import Artifact, Report, Spec
 from dlc.graph import Graph, evaluate
 from dlc.graph.text import parse_graph
@@ -100,6 +102,47 @@ def test_two_models_compute_what_they_compute_in_c(
 def test_training_goes_as_in_c(cxx: str, standard: str, training: tuple[Path, tuple[str, ...]]) -> None:
     losses = [float(word) for word in printed(cxx, standard, "train.cpp", *training)]
     assert len(losses) == 6 and losses == sorted(losses, reverse=True) and losses[0] > losses[-1]
+
+
+SHARED = """
+graph(%0 "x": f32[64,64]) {
+  %1 = exp(%0)
+  %2 = softmax(%1) axis=1
+  return %2 "y"
+}
+"""
+
+
+def test_loops_run_on_a_function_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dlc.kernel.schedules.parallel, "REGION", 50.0)
+    graph = parse_graph(SHARED, {"exp": Exp, "softmax": Softmax})
+    install(emit(graph, "prefix=net threads=2 pool=caller steps=yes"), tmp_path)
+    assert printed(CXX_COMPILERS[0], "c++17", "shared.cpp", tmp_path, objects(tmp_path, "net")) == []
+
+
+MISUSES = {
+    "std::array<float, 15> x{}; (void)model.call(x, y)": r"convert .*array<float, 15>",
+    "std::vector<float> x(16); (void)model.call(x, y)": r"convert .*vector<float>",
+    "double x[16]; (void)model.call(x, y)": r"convert .*double",
+    "float x[16]; const float z[16] = {}; (void)model.call(x, z)": r"convert .*const float",
+    "float x[16]; (void)net::Model(net::Arena()).call(x, y)": r"deleted function",
+    "float x[16]; model.call(x, y)": r"nodiscard",
+}
+
+
+def test_what_is_wrong_does_not_compile(tmp_path: Path) -> None:
+    """Sizes, types, memory that is gone before the call, a result that nobody reads: one error each."""
+    graph = parse_graph(SHARED.replace("64,64", "4,4"), {"exp": Exp, "softmax": Softmax})
+    install(emit(graph, "prefix=net"), tmp_path)
+    lines = [f"void f{k}() {{ {text}; }}" for k, text in enumerate(MISUSES)]
+    head = '#include "net.hpp"\n#include <array>\n#include <vector>\nnamespace net = dlc::net;\n'
+    head += "static net::Arena arena; static net::Model model(arena); static float y[16];\n"
+    (tmp_path / "main.cpp").write_text(head + "\n".join(lines) + "\n")
+    command = (CXX_COMPILERS[0], "-std=c++17", "-Werror", "-fsyntax-only", "main.cpp")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = dict(re.findall(r"^main\.cpp:(\d+):\d+: error: (.*)$", done.stderr, re.MULTILINE))
+    assert [int(line) - 6 for line in found] == [*range(len(MISUSES))], done.stderr
+    assert all(re.search(want, found[str(k + 6)]) for k, want in enumerate(MISUSES.values())), found
 
 
 def checked(cxx: str, place: Path, *headers: str, options: tuple[str, ...] = ()) -> None:
