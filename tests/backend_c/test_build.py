@@ -24,7 +24,7 @@ from dlc.ops.elementwise import Exp, Relu
 from dlc.runtime.install import install
 from tests.backend_c.conftest import Compile
 from tests.backend_c.models import Array, Bench, content, numbers, plan_of, shell, small_net, sums
-from tests.tools import COMPILERS, SANITIZE, SANITIZING, is_here
+from tests.tools import COMPILERS, SANITIZE, SANITIZING
 
 OPTIONS = ["", "cpu=generic", "weights=text", "weights=map", "arena=static", "prefix=net jobs=1 flags=-O1,-g"]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror")
@@ -123,26 +123,6 @@ def test_sources_alone_make_a_clean_program(cc: str, cpu: str, tmp_path: Path) -
     shell(cc, *strict, *check, "main.c", "model.c", "model_weights.S", "-o", "run", "-lm", cwd=tmp_path)
     want = evaluate(graph, {"x": EXAMPLE})["probabilities"]
     np.testing.assert_allclose(printed(shell("./run", cwd=tmp_path)), want.ravel(), rtol=1e-4)
-
-
-def test_the_cmake_project_builds_an_example(tmp_path: Path) -> None:
-    graph = small_net()
-    install(C.from_spec(Spec.parse("c{lib=none prefix=net}")).emit(plan_of(graph), Report()), tmp_path / "net")
-    (tmp_path / "main.c").write_text(driver("net"))
-    if is_here("cmake"):
-        (tmp_path / "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.13)\nproject(example LANGUAGES C)\nadd_subdirectory(net)\n"
-            "add_executable(example main.c)\ntarget_link_libraries(example net)\n"
-        )
-        shell("cmake", "-S", ".", "-B", "out", cwd=tmp_path)
-        shell("cmake", "--build", "out", cwd=tmp_path)
-        program = "out/example"
-    else:
-        # Without CMake its sources are built as it would build them.
-        shell("cc", "-Inet", "-o", "example", "main.c", "net/net.c", "net/net_weights.S", "-lm", cwd=tmp_path)
-        program = "./example"
-    want = evaluate(graph, {"x": EXAMPLE})["probabilities"]
-    np.testing.assert_allclose(printed(shell(program, cwd=tmp_path)), want.ravel(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("cc", COMPILERS)

@@ -168,7 +168,8 @@ def test_sources_have_the_same_tokens_whatever_the_names(name: str) -> None:
     plain = backend.emit(plan_of(with_origins(sums(), ("node",))), Report())
     graph = with_origins(sums("a" + name, "b" + name, "y" + name), (name or "node", name or "node"))
     hostile = backend.emit(plan_of(graph), Report())
-    for file in ("model.h", "model.c", "model_weights.c", "CMakeLists.txt", "model.pc"):
+    written = ("model.h", "model.hpp", "model.c", "model_weights.c", "CMakeLists.txt", "modelConfig.cmake", "model.pc")
+    for file in written:
         assert tokens(content(hostile, file).decode("ascii")) == tokens(content(plain, file).decode("ascii")), file
 
 

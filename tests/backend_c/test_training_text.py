@@ -26,7 +26,7 @@ from tests.tools import COMPILERS, CXX_COMPILERS
 from tests.training.nets import NETS, module_of
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wtrigraphs")
-FILES = ("net.h", "net.c", "net_weights.c")
+FILES = ("net.h", "net.hpp", "net.c", "net_weights.c")
 
 
 def named(x: str = "x", w: str = "w", b: str = "b", out: str = "out", values: Array | None = None) -> Graph:
@@ -65,7 +65,18 @@ def test_hostile_sources_compile(cc: str, tmp_path: Path) -> None:
     shell(cc, *STRICT, "-O0", "-c", "net.c", cwd=tmp_path)
     assert ".init_array" not in shell("objdump", "-h", "net.o", cwd=tmp_path)
     for cxx in CXX_COMPILERS:
-        shell(cxx, "-x", "c++", "-Wall", "-Werror", "-Wno-unused-function", "-fsyntax-only", "net.h", cwd=tmp_path)
+        shell(
+            cxx,
+            "-x",
+            "c++",
+            "-std=c++17",
+            "-Wall",
+            "-Werror",
+            "-Wno-unused-function",
+            "-fsyntax-only",
+            "net.hpp",
+            cwd=tmp_path,
+        )
 
 
 def steady(made: str) -> str:

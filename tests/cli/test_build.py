@@ -13,7 +13,16 @@ from tests.cli.conftest import Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
 
-FILES = {"CMakeLists.txt", "libsmall.so", "manifest.json", "small.c", "small.h", "small.pc"}
+FILES = {
+    "CMakeLists.txt",
+    "libsmall.so",
+    "manifest.json",
+    "small.c",
+    "small.h",
+    "small.hpp",
+    "small.pc",
+    "smallConfig.cmake",
+}
 
 
 @pytest.fixture(autouse=True)

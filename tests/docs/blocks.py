@@ -113,6 +113,7 @@ class Shell:
             "XDG_CACHE_HOME": str(self.cache),
             "XDG_STATE_HOME": str(self.home / "state"),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(self.home / "site"), os.environ.get("PYTHONPATH")])),
+            "LC_ALL": "C.UTF-8",  # the order of `ls`
             "COLUMNS": "120",
             "NO_COLOR": "1",
             # `pip install` of a page must not change the environment that the tests run in, nor need a network.

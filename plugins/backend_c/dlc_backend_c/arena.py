@@ -176,7 +176,7 @@ def places_function(arena: Arena, prefix: str) -> list[str]:
         "}",
         "",
     ]
-    values = [f"    n[{k}] = (size_t)({_c(e, names, prefix)});" for k, e in enumerate(kinds)]
+    values = [f"    n[{k}] = (size_t)({c_extent(e, names, f'{prefix}_smaller')});" for k, e in enumerate(kinds)]
     return [
         *(lesser if any(f"{prefix}_smaller(" in line for line in values) else ()),
         f"static size_t {prefix}_places({', '.join(f'int64_t {n}' for n in names.values())}, size_t *o)",
@@ -272,26 +272,26 @@ def _table(ctype: str, name: str, numbers: Sequence[int]) -> list[str]:
     return [f"    static const {ctype} {name}[] = {{", *lines, "    };"]
 
 
-def _c(e: Extent, names: Mapping[Symbol, str], prefix: str) -> str:
-    """An extent as an expression of `int64_t`; what is divided is never negative."""
+def c_extent(e: Extent, names: Mapping[Symbol, str], smaller: str) -> str:
+    """An extent as an expression of `int64_t`; what is divided is never negative. `smaller`: a function of two."""
     if not isinstance(e, Dim):
         return str(e)
     parts: list[str] = []
     for monomial, factor in e.terms:
-        atoms = [_atom(a, names, prefix) for a in monomial]
+        atoms = [_atom(a, names, smaller) for a in monomial]
         parts.append(" * ".join([f"(int64_t){factor}", *atoms]))
     return " + ".join(parts)
 
 
-def _atom(atom: Atom, names: Mapping[Symbol, str], prefix: str) -> str:
+def _atom(atom: Atom, names: Mapping[Symbol, str], smaller: str) -> str:
     match atom:
         case Symbol():
             return names[atom] if atom.unit == 1 else f"({names[atom]} / {atom.unit})"
         case Least(a, b):
-            return f"{prefix}_smaller({', '.join(_c(of_terms(t), names, prefix) for t in (a, b))})"
+            return f"{smaller}({', '.join(c_extent(of_terms(t), names, smaller) for t in (a, b))})"
         case Quotient(terms, divisor):
             number = of_terms(terms)
             # Rounded down as integers of mathematics are, by a multiple of the divisor that makes it positive.
             more = max(0, -(bounds(number)[0] // divisor))
-            text = f"(({_c(number + more * divisor, names, prefix)}) / {divisor}"
+            text = f"(({c_extent(number + more * divisor, names, smaller)}) / {divisor}"
             return f"{text} - {more})" if more else f"{text})"

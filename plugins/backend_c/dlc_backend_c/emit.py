@@ -9,6 +9,7 @@ from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.arena import arena_declaration, arena_of
 from dlc_backend_c.body import Body, constants_of, functions_of, unpacked_of
+from dlc_backend_c.cxx import model_values
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values, template_values
@@ -58,7 +59,9 @@ def emit(
     report.count("calls", calls := sum(len(each.steps) for p in plans for each in p.plans))
     report.count("weight bytes", blob.size)
     report.count("weight bytes shared", blob.shared)
-    files = files_of(package, main_text(program), fill("model.h.j2", _header_values(program)))
+    header = _header_values(program)
+    headers = {".h": fill("model.h.j2", header), ".hpp": fill("model.hpp.j2", model_values(program, header))}
+    files = files_of(package, main_text(program), headers)
     facts: dict[str, int | str] = {
         **plan.facts,
         "arena_bytes": arena_bytes,

@@ -10,14 +10,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dlc import Port
 from dlc.base.allowed import Allowed
-from dlc.base.extents import capacity
-from dlc.base.types import DTYPES, bool_, i64
+from dlc.base.extents import Extent, capacity
+from dlc.base.polynomials import Symbol
+from dlc.base.types import DTYPES, DType, bool_, i64
 from dlc_backend_c.names import c_comment, c_string
 from dlc_backend_c.spelling import STORAGE, literal
 
 _CTYPES: Mapping[str, str] = {t.name: "uint8_t" if t is bool_ else STORAGE[t] for t in DTYPES.values()}
 """Types in the interface. Narrow types have none in C99: their bits, in the lowest of a byte if there are less than 8;
 booleans are bytes that hold 0 or 1."""
+
+
+def c_type(dtype: DType) -> str:
+    """The type of an element in the interface."""
+    return _CTYPES[dtype.name]
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,10 @@ class CPort:
     """Texts that its numbers or the entries along its last dimension stand for."""
     found: tuple[int, int] | None = None
     """Of an output that holds a size: the smallest and largest with which a call has a result."""
+    elements: Extent = 0
+    """Of a call: a formula where a dimension is open."""
+    symbol: Symbol | None = None
+    """The size that it holds."""
 
     @property
     def macro(self) -> str:
@@ -65,12 +75,12 @@ def c_ports(inputs: Sequence[Port], outputs: Sequence[Port]) -> tuple[tuple[CPor
 
     def port(direction: str, k: int, p: Port) -> CPort:
         of = p.type
-        ctype = _CTYPES[of.dtype.name]
+        ctype = c_type(of.dtype)
         sizes = of.capacity, of.nbytes, of.dtype.itemsize
         s = of.symbol if direction == "output" else None
         found = None if s is None else (s.least, s.most)
         dims = tuple(map(capacity, of.shape))
-        return CPort(direction, k, p.name, of.text, ctype, dims, *sizes, p.allowed, p.labels, found)
+        return CPort(direction, k, p.name, of.text, ctype, dims, *sizes, p.allowed, p.labels, found, of.size, of.symbol)
 
     return (
         tuple(port("input", k, p) for k, p in enumerate(inputs)),

@@ -20,20 +20,11 @@ from dlc.runtime.sizes import at_sizes
 from dlc_backend_c import manifest
 from dlc_backend_c.elf import check_machine
 from dlc_backend_c.opening import open_library
+from dlc_backend_c.statuses import WORDS
 from dlc_backend_c.weights_file import Weights, weights_of
 
 ALIGN: Final = 64
 """Bytes: where outputs and working memory begin, so that vectors of them do not cross lines of a cache."""
-SIZE: Final = 8
-"""What a program returns that found a size out of range."""
-_ERRORS = {
-    1: "a buffer is absent",
-    2: "a buffer is misaligned",
-    3: "the weights are missing",
-    4: "a label is no class",
-    7: "an index is out of range",
-    SIZE: "a size that the call found is out of range",
-}
 _POOLS = {
     "own": "unsigned {p}_threads_start(unsigned); void {p}_threads_stop(void);",
     "openmp": "",
@@ -174,7 +165,7 @@ def _new(of: Type) -> Array:
 def succeed(code: int) -> None:
     """Raises DlcError for what no argument explains."""
     if code:
-        raise error("run-failed", f"the model returned {code}: {_ERRORS.get(code, 'unknown error')}")
+        raise error("run-failed", f"the model returned {code}: {WORDS.get(code, 'unknown error')}")
 
 
 def _checked_library(directory: Path, content: Mapping[str, Any]) -> Path:

@@ -87,8 +87,12 @@ def parameter(text: str, taken: Iterable[str], macro: str) -> str:
     those of the program's own header begin with `macro` and an underscore. They get an underscore at the end.
     """
     word = identifier(text, "x")
-    capitals = len(word) > 1 and word.upper() == word
-    return _unique(f"{word}_" if capitals or word.startswith(f"{macro}_") or word in _MACROS else word, taken)
+    return _unique(f"{word}_" if reserved(word) or word.startswith(f"{macro}_") else word, taken)
+
+
+def reserved(word: str) -> bool:
+    """Whether a word cannot be a name in a user's source: a keyword, or what may be a macro of some header."""
+    return (len(word) > 1 and word.upper() == word) or word in _MACROS or word in _RESERVED
 
 
 _MACROS = frozenset(("I", "complex", "imaginary", "noreturn", "stdin", "stdout", "stderr"))

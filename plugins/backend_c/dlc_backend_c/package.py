@@ -10,6 +10,7 @@ from dlc.files.hashing import Content
 from dlc.runtime.manifest import signature_json
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Functions
+from dlc_backend_c.cmake import cmake_values
 from dlc_backend_c.function import prelude
 from dlc_backend_c.header import fill
 from dlc_backend_c.linker import placed
@@ -154,17 +155,18 @@ def refuse(conditions: list[str], result: str) -> list[str]:
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def files_of(package: Package, main: str, header: bytes) -> dict[str, Content]:
+def files_of(package: Package, main: str, headers: Mapping[str, bytes]) -> dict[str, Content]:
     """All files but the manifest.
 
     Args:
         package: The program.
         main: The section of the source that defines the functions of the interface.
-        header: The header.
+        headers: Those of C and C++, by the ends of their names.
     """
     p, blob, weights = package.prefix, package.blob, package.weights
     values = template_values(package)
-    files: dict[str, Content] = {f"{p}.h": header, f"{p}.c": _source(package, main)}
+    files: dict[str, Content] = {f"{p}{end}": header for end, header in headers.items()}
+    files[f"{p}.c"] = _source(package, main)
     if blob.size and weights == "text":
         files[f"{p}_weights.c"] = weights_text(blob, _array_head(package), f"{p}_weights.c")
     elif blob.size:
@@ -172,6 +174,7 @@ def files_of(package: Package, main: str, header: bytes) -> dict[str, Content]:
         if weights == "incbin":
             files[f"{p}_weights.S"] = fill("weights.S.j2", values)
     files["CMakeLists.txt"] = fill("CMakeLists.txt.j2", values)
+    files[f"{p}Config.cmake"] = fill("Config.cmake.j2", values)
     files[f"{p}.pc"] = fill("model.pc.j2", values)
     return files
 
@@ -182,6 +185,7 @@ def template_values(package: Package) -> dict[str, object]:
     in_file = package.blob.size > 0 and package.weights != "text"
     return {
         **thread_values(options, p),
+        **cmake_values(p, options),
         "title": package.title,
         "version": manifest.versions()["dlc"],
         "plugins": {k: v for k, v in manifest.versions().items() if k != "dlc"},

@@ -77,8 +77,9 @@ def prototype(
     """`int NAME(const float *B, float *A)`, on several lines if there are many; with parameters before and after."""
     words = [*before, *(p.text for p in parameters), *after]
     # How long the names are must not show in the lines: the header has the same tokens whatever the names.
-    between = ", " if len(words) <= _ON_A_LINE else ",\n    "
-    return f"int {name}({'' if len(words) <= _ON_A_LINE else f'{chr(10)}    '}{between.join(words)})"
+    between = ", " if len(words) <= ON_A_LINE else ",\n    "
+    return f"int {name}({'' if len(words) <= ON_A_LINE else f'{chr(10)}    '}{between.join(words)})"
 
 
-_ON_A_LINE = 4
+ON_A_LINE = 4
+"""Parameters of a function that is declared on one line."""

@@ -18,7 +18,8 @@ from dlc.runtime.calling import Copied
 from dlc.runtime.manifest import NAME
 from dlc.runtime.sizes import check_sizes, results
 from dlc_backend_c.direct import Direct
-from dlc_backend_c.library import SIZE, Library, aligned, damaged, opened, succeed
+from dlc_backend_c.library import Library, aligned, damaged, opened, succeed
+from dlc_backend_c.statuses import SIZE
 from dlc_backend_c.weights_file import Weights
 
 if TYPE_CHECKING:

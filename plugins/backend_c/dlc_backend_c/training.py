@@ -13,6 +13,7 @@ from dlc.runtime.manifest import NAME
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Body, Functions, constants_of, functions_of, unpacked_of
 from dlc_backend_c.checkpoint import checkpoint_bytes
+from dlc_backend_c.cxx import training_values
 from dlc_backend_c.header import c_ports, fill
 from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values
@@ -69,7 +70,9 @@ def emit_training(
     report.count("calls", sum(len(each.steps) for plan in plans for each in plan.plans))
     report.count("weight bytes", blob.size)
     report.count("weight bytes shared", blob.shared)
-    files = files_of(package, training_text(training), fill("training.h.j2", header_values(training)))
+    header = header_values(training)
+    headers = {".h": fill("training.h.j2", header), ".hpp": fill("training.hpp.j2", training_values(training, header))}
+    files = files_of(package, training_text(training), headers)
     if bundle.template[1]:
         files[template_name(prefix, bundle)] = bundle.template[1]
     signature = _signature(parts["predict"])
