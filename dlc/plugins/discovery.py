@@ -74,7 +74,7 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, pa
     kinds, packs = tuple(kinds), tuple(packs)
     plugins: list[Plugin] = []
     loaded: list[_Loaded] = []
-    for plugin in (_core(), *list_plugins(disable)):
+    for plugin in (core(), *list_plugins(disable)):
         if plugin.state == "blocked":
             plugins.append(plugin)
             continue
@@ -93,7 +93,8 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, pa
     return _registry(tuple(plugins), loaded, entries, kinds, content_digest(packs) if packs else "")
 
 
-def _core() -> Plugin:
+def core() -> Plugin:
+    """dlc itself, as the first of the plugins."""
     from dlc.version import __version__
 
     return Plugin("core", "dlc.plugins.builtin", "dlc", __version__)

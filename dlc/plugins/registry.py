@@ -173,7 +173,7 @@ class Registry:
         from dlc.spec import fault
 
         help = did_you_mean(spec.name, table, kind)
-        raise fault(f"unknown-{_SINGULAR[kind]}", f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
+        raise fault(_UNKNOWN[kind], f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
 
     def frontend(self, spec: "Spec") -> "Frontend":
         """The configured frontend; raises DlcError."""
@@ -355,6 +355,18 @@ def reason_of(problem: BaseException | None) -> str:
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(problem).__name__}: {problem}{place}"
 
+
+_UNKNOWN: Mapping[Kind, str] = {
+    "frontends": "unknown-frontend",
+    "backends": "unknown-backend",
+    "ops": "unknown-op",
+    "passes": "unknown-pass",
+    "pipelines": "unknown-pipeline",
+    "rules": "unknown-rule",
+    "onnx_rules": "unknown-import-rules",
+    "schedules": "unknown-schedule",
+}
+"""Codes of messages about names that nothing has."""
 
 _SINGULAR: Mapping[Kind, str] = {
     "frontends": "frontend",
