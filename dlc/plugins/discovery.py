@@ -111,7 +111,7 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
         module = import_module(plugin.module)
         if reason := _incompatible(module):
             return replace(plugin, state="incompatible", reason=reason)
-        manager = _manager(module)
+        manager = hook_manager(module)
         entries = [e for kind in kinds for e in _entries(plugin, kind, manager)]
         return _Loaded(plugin, manager, (*entries, *_pack_entries(plugin, kinds, manager)))
 
@@ -126,7 +126,7 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
     return replace(outcome.value, plugin=replace(plugin, changes=outcome.changes))
 
 
-def _manager(module: ModuleType) -> "PluginManager":
+def hook_manager(module: ModuleType) -> "PluginManager":
     """A hook manager for one plugin. A hook that dlc does not know is an error: it would never be called."""
     from pluggy import PluginManager
 

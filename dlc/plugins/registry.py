@@ -284,9 +284,15 @@ class Registry:
             message = f"{source.name}: several frontends read this format: {', '.join(sorted(candidates))}"
             raise error("ambiguous-format", message, help="choose one with --frontend", exit_code=ExitCode.USAGE)
         suffixes = sorted({suffix for kind in classes.values() for suffix in kind.suffixes})
-        help = (
-            f"known formats: {' '.join(suffixes)}" if suffixes else "install a frontend: pip install dlc-frontend-onnx"
-        )
+        package = _PACKAGES.get(source.suffix, "")
+        if package and any(p.distribution == package for p in self.plugins):
+            help = f"{package} is installed but not used: dlc plugins says why"
+        elif package:
+            help = f"{source.suffix} needs another package: pip install {package}"
+        elif suffixes:
+            help = f"known formats: {' '.join(suffixes)}"
+        else:
+            help = f"no frontend is installed: pip install {' or '.join(_PACKAGES.values())}"
         message = f"{source.name}: no installed frontend reads this file"
         raise error("unknown-format", message, notes=tuple(broken), help=help)
 
@@ -355,6 +361,9 @@ def reason_of(problem: BaseException | None) -> str:
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return f"{type(problem).__name__}: {problem}{place}"
 
+
+_PACKAGES: Mapping[str, str] = {".onnx": "dlc-frontend-onnx", ".kernel": "dlc-frontend-kernel"}
+"""Suffix → the package that reads such files: `pip install dlc` alone has none, and says which one is missing."""
 
 _UNKNOWN: Mapping[Kind, str] = {
     "frontends": "unknown-frontend",

@@ -25,7 +25,7 @@ _FENCED = re.compile(r"(^`{3,}.*?^`{3,}[ \t]*$)", re.MULTILINE | re.DOTALL)
 def build(output: Path) -> int:
     """Build the site into `output`, which is replaced; the number of the exit status."""
     from mkdocs.commands.build import build as run
-    from mkdocs.config import load_config
+    from mkdocs.config import load_config  # pyright: ignore[reportUnknownVariableType]
     from mkdocs.exceptions import Abort
 
     output = output.resolve()
@@ -43,7 +43,7 @@ def build(output: Path) -> int:
         try:
             run(config)
         except Abort as problem:
-            print(problem, file=sys.stderr)  # noqa: T201
+            print(problem, file=sys.stderr)
             return 1
     return 0
 
