@@ -1,4 +1,4 @@
-"""The pages `docs/s2train*.md` are enough to make frames: `page_frames`, written from them, makes the plugin's bytes."""
+"""The pages `docs/s2train*.md` are enough to make frames: `page_frames`, written from them, makes the same bytes."""
 
 from dataclasses import replace
 
