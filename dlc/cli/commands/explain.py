@@ -30,7 +30,7 @@ def explain(ctx: typer.Context, code: Code, json: flags.Json = False) -> Outcome
     from dlc.plugins.explanations import areas
 
     # A message may be pasted as it is: error[no-effect], or [no-effect].
-    word = code.rpartition("[")[2].partition("]")[0].strip()
+    word = code.rpartition("[")[2].partition("]")[0].strip().lower()
     known = [e for area in areas(load_config(Path.cwd()).disabled) for e in area.explanations]
     found = [e for e in known if e.code == word]
     if not found:
