@@ -109,6 +109,46 @@ __all__ = [
     "value_and_grad",
 ]
 
+STABLE = frozenset(
+    {
+        "Artifact",
+        "Backend",
+        "Bytes",
+        "Configurable",
+        "DType",
+        "Diagnostic",
+        "DlcError",
+        "ExitCode",
+        "Frontend",
+        "Graph",
+        "Lazy",
+        "Level",
+        "Location",
+        "Op",
+        "Pass",
+        "Plan",
+        "Port",
+        "Program",
+        "Report",
+        "Rule",
+        "Signature",
+        "Source",
+        "Spec",
+        "StepRecord",
+        "Type",
+        "__version__",
+        "build",
+        "equation",
+        "error",
+        "hookimpl",
+        "load",
+        "make_graph",
+        "option",
+        "rule",
+    }
+)
+"""Public names that change only as the changelog announces; the others are experimental."""
+
 _EXPORTS = {
     "ArrayProgram": "dlc.runtime.array_program:ArrayProgram",
     "ArrayType": "dlc.base.array_types:ArrayType",

@@ -97,7 +97,17 @@ class RewriteContext:
 def rule(
     *heads: type[H], fast: bool = False, composes: bool = False
 ) -> Callable[[Callable[[H, RewriteContext], Op | None]], Rule]:
-    """Make a function a Rule for ops of these kinds."""
+    """Make a function a Rule for ops of these kinds.
+
+    Args:
+        heads: The kinds of op, subclasses included, that the function is called with.
+        fast: Whether it may change results that are NaN, infinite or zeros with a sign; used on request only.
+        composes: Whether it makes composite ops; left out after `expand`, which took them apart.
+
+    Returns:
+        A decorator of a function that returns the equal op, of the same type, or None. Name and docstring of the
+        function become those of the rule.
+    """
 
     def made(function: Callable[[H, RewriteContext], Op | None]) -> Rule:
         return Rule(function.__name__, (function.__doc__ or "").strip(), heads, function, fast, composes)
@@ -106,7 +116,17 @@ def rule(
 
 
 def equation(*heads: type[H], fast: bool = False, composes: bool = False) -> Callable[[Callable[[H], Op | None]], Rule]:
-    """Make a function that looks at nothing but the op and its operands a Rule."""
+    """Make a function that looks at nothing but the op and its operands a Rule.
+
+    Args:
+        heads: The kinds of op, subclasses included, that the function is called with.
+        fast: Whether it may change results that are NaN, infinite or zeros with a sign; used on request only.
+        composes: Whether it makes composite ops; left out after `expand`, which took them apart.
+
+    Returns:
+        A decorator of a function that returns the equal op, of the same type, or None. Name and docstring of the
+        function become those of the rule.
+    """
 
     def made(function: Callable[[H], Op | None]) -> Rule:
         def apply(op: H, _: RewriteContext) -> Op | None:

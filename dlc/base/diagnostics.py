@@ -114,7 +114,20 @@ def error(
     source_line: str = "",
     exit_code: ExitCode = ExitCode.MODEL,
 ) -> DlcError:
-    """Return (not raise) a DlcError with one error."""
+    """Return (not raise) a DlcError with one error.
+
+    Args:
+        code: Kebab word that tools can match, which the package explains (`dlc explain`).
+        message: One sentence with the names and numbers involved; any text may come from a hostile model.
+        location: Where in the user's input.
+        notes: Further facts, a line each.
+        help: What the user can do.
+        source_line: Text shown under the message, with a caret below character `location.column`.
+        exit_code: What the command ends with.
+
+    Returns:
+        The exception, to be raised.
+    """
     diagnostic = Diagnostic(code, message, location=location, notes=tuple(notes), help=help, source_line=source_line)
     return DlcError(diagnostic, exit_code=exit_code)
 

@@ -39,9 +39,19 @@ def complete_pipelines(incomplete: str) -> list[str]:
 
 def complete_listings(incomplete: str) -> list[str]:
     """What `dlc list` lists."""
-    from dlc.cli.listing import KINDS
+    from dlc.cli.listing import LISTINGS
 
-    return _matching(incomplete, [*KINDS, *_names("frontends", _config())])
+    return _matching(incomplete, [*LISTINGS, *_names("frontends", _config())])
+
+
+def complete_codes(incomplete: str) -> list[str]:
+    """Diagnostic codes."""
+    from dlc.plugins.explanations import areas
+
+    try:
+        return _matching(incomplete, [e.code for area in areas(_config().disabled) for e in area.explanations])
+    except DlcError:
+        return []
 
 
 def _names(kind: Kind, config: Config) -> Iterable[str]:

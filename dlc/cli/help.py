@@ -98,6 +98,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc show out/model.s2t", "the instructions of a program in a single file"),
         ("dlc show 3f2a91 --text", "a cached result, by the first digits of its digest"),
     ),
+    "explain": (
+        ("dlc explain unsupported-op", "what a code means, an example of the message, and how to fix it"),
+        ("dlc list errors", "all codes"),
+    ),
     "list": (
         ("dlc list passes", "every pass with its options"),
         ("dlc list onnx", "operators that the frontend onnx reads"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dlc.base.diagnostics import Diagnostic, ExitCode, did_you_mean, error
+from dlc.base.diagnostics import Diagnostic, ExitCode, did_you_mean, error, escape
 from dlc.plugins.discovery import load_registry
 from dlc.spec import Spec
 
@@ -27,7 +27,10 @@ KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "losses": ("losses",),
     "initializers": ("initializers",),
 }
-"""What can be listed → the tables needed for it."""
+"""What can be listed of what plugins offer → the tables needed for it."""
+
+LISTINGS: Final = (*KINDS, "errors")
+"""What can be listed, besides the formats of frontends."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ def listing(kind: str, config: Config) -> Listing:
 
     Raises DlcError (USAGE) for anything else.
     """
+    if kind == "errors":
+        return _errors(config)
     if kind in KINDS:
         registry = load_registry(config.disabled, KINDS[kind], config.op_packs)
         match kind:
@@ -62,7 +67,7 @@ def listing(kind: str, config: Config) -> Listing:
         raise error(
             "unknown-listing",
             f"no list is named {kind}",
-            help=did_you_mean(kind, [*KINDS, *registry.frontends], "listings"),
+            help=did_you_mean(kind, [*LISTINGS, *registry.frontends], "listings"),
             exit_code=ExitCode.USAGE,
         )
     rows = sorted(registry.frontend(Spec(kind)).supported())
@@ -87,6 +92,7 @@ def overview(config: Config, width: int) -> Listing:
         **{kind: ", ".join(found) for kind, found in names.items()},
         "ops": "what graphs are made of",
         "machines": "what backends build for",
+        "errors": "codes of messages, which dlc explain explains",
     }
     wide = max(map(len, rows)) + 2
     lines: list[str] = []
@@ -95,7 +101,7 @@ def overview(config: Config, width: int) -> Listing:
         lines += [f"{head:{wide}}{line}" for head, line in zip((kind, *[""] * len(wrapped)), wrapped, strict=False)]
     reader = "onnx" if "onnx" in registry.frontends else "FRONTEND"
     lines += ["", f"dlc list KIND shows each with its options, dlc list {reader} what that reads."]
-    items = tuple({"kind": kind, "names": found} for kind, found in {**names, "ops": None, "machines": None}.items())
+    items = tuple({"kind": kind, "names": names.get(kind)} for kind in rows)
     return Listing("\n".join(lines), items, registry.problems)
 
 
@@ -153,6 +159,24 @@ def _machines(registry: Registry) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     lines = [f"{name:{wide}}  {machine:{width}}  {what}".rstrip() for name, machine, what in rows]
     items = tuple({"backend": name, "name": machine, "description": what} for name, machine, what in rows)
     return "\n".join(lines) or "no backend names machines", items
+
+
+def _errors(config: Config) -> Listing:
+    """Every diagnostic code with the first sentence of its explanation, by area."""
+    from dlc.plugins.explanations import areas
+
+    found = areas(config.disabled)
+    width = max((len(e.code) for area in found for e in area.explanations), default=0)
+    lines: list[str] = []
+    for area in found:
+        lines += ["", escape(f"{area.title} ({area.package})")]
+        lines += [f"  {escape(e.code):{width}}  {escape(e.summary)}" for e in area.explanations]
+    items = tuple(
+        {"code": e.code, "area": e.area, "package": e.package, "summary": e.summary}
+        for area in found
+        for e in area.explanations
+    )
+    return Listing("\n".join(lines[1:]), items, ())
 
 
 def _pipelines(registry: Registry, config: Config) -> tuple[str, tuple[Mapping[str, Any], ...]]:

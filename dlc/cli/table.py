@@ -35,6 +35,7 @@ COMMANDS = (
         "Understand",
         ("bisect-passes", "first-divergence", "reduce", "repro"),
     ),
+    Command("explain", "Explain the code of a message, such as unsupported-op.", "explain:explain", "Understand"),
     Command("list", "List passes, ops, frontends, backends or pipelines.", "list:list_", "Understand"),
     Command(
         "ops", "Show an op; check op packs: values, gradients, programs.", "ops:app", "Understand", ("show", "check")

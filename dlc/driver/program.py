@@ -222,6 +222,9 @@ def build(
         trusted_keys: Public keys, as for cache.trusted-keys; () uses all results, whoever made them.
         signing_key: File of the private key that signs results, as for DLC_CACHE_SIGNING_KEY.
 
+    Returns:
+        The program, loaded: called with arrays by input name, it returns arrays by output name.
+
     Raises:
         DlcError: the model cannot be read or built, or an option is unknown.
     """

@@ -54,6 +54,9 @@ def gradients(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> 
         seeds: Their cotangents, of the same types.
         wrt: Inputs, or any ops that the outputs are computed from; float.
 
+    Returns:
+        One op for each of `wrt`, of its type.
+
     Raises:
         DlcError: ops on the way cannot be differentiated: all of them, with the reasons.
         ValueError: seeds do not match the outputs, or something in `wrt` is no float.

@@ -223,5 +223,14 @@ def with_live_origins(graph: Graph) -> Graph:
 def make_graph(
     inputs: Sequence[Input], outputs: Mapping[str, Op], origins: Mapping[str, tuple[str, ...]] | None = None
 ) -> Graph:
-    """A graph from named outputs."""
+    """A graph from named outputs.
+
+    Args:
+        inputs: In the order of the program's signature.
+        outputs: Name → op that computes it, in the order of the signature.
+        origins: Digest of an op → names of the nodes of the model that it stems from, for messages.
+
+    Returns:
+        The graph; it is not verified.
+    """
     return Graph(tuple(inputs), tuple(outputs.values()), tuple(outputs), origins=origins or {})

@@ -75,7 +75,7 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, pa
     kinds, packs = tuple(kinds), tuple(packs)
     plugins: list[Plugin] = []
     loaded: list[_Loaded] = []
-    for plugin in (_core(), *list_plugins(disable)):
+    for plugin in (core(), *list_plugins(disable)):
         if plugin.state == "blocked":
             plugins.append(plugin)
             continue
@@ -94,7 +94,8 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, pa
     return _registry(tuple(plugins), loaded, entries, kinds, content_digest(packs) if packs else "")
 
 
-def _core() -> Plugin:
+def core() -> Plugin:
+    """dlc itself, as the first of the plugins."""
     from dlc.version import __version__
 
     return Plugin("core", "dlc.plugins.builtin", "dlc", __version__)
@@ -111,7 +112,7 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
         module = import_module(plugin.module)
         if reason := _incompatible(module):
             return replace(plugin, state="incompatible", reason=reason)
-        manager = _manager(module)
+        manager = hook_manager(module)
         entries = [e for kind in kinds for e in _entries(plugin, kind, manager)]
         return _Loaded(plugin, manager, (*entries, *_pack_entries(plugin, kinds, manager)))
 
@@ -126,7 +127,7 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
     return replace(outcome.value, plugin=replace(plugin, changes=outcome.changes))
 
 
-def _manager(module: ModuleType) -> "PluginManager":
+def hook_manager(module: ModuleType) -> "PluginManager":
     """A hook manager for one plugin. A hook that dlc does not know is an error: it would never be called."""
     from pluggy import PluginManager
 

@@ -5,9 +5,9 @@ A plugin is a pip package with an entry point in the group "dlc" that names a mo
 class where importing the class takes time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pluggy import HookimplMarker, HookspecMarker
 
@@ -29,19 +29,36 @@ if TYPE_CHECKING:
 hookspec = HookspecMarker("dlc")
 hookimpl = HookimplMarker("dlc")
 
+T = TypeVar("T", bound=Callable[..., Any])
 
+
+def stable(hook: T) -> T:
+    """Mark a hook that changes only as the changelog announces. The others are experimental: any version may change
+    or remove them."""
+    hook.__dict__["dlc_stable"] = True
+    return hook
+
+
+def is_stable(hook: Callable[..., Any]) -> bool:
+    """Whether a hook has the mark."""
+    return bool(hook.__dict__.get("dlc_stable"))
+
+
+@stable
 @hookspec
 def dlc_frontends() -> "Iterable[type[Frontend] | Lazy]":
     """Readers of model formats: bytes → Graph."""
     ...
 
 
+@stable
 @hookspec
 def dlc_backends() -> "Iterable[type[Backend] | Lazy]":
     """Writers of programs: Graph or Plan → Artifact."""
     ...
 
 
+@stable
 @hookspec
 def dlc_ops() -> "Iterable[type[Op] | Lazy]":
     """Ops in addition to the core's. Their code, like that of rules, is part of every step's cache key."""
@@ -57,18 +74,21 @@ def dlc_op_packs() -> Iterable[Path]:
     ...
 
 
+@stable
 @hookspec
 def dlc_passes() -> "Iterable[type[AnyPass] | Lazy]":
     """Passes that pipelines may name."""
     ...
 
 
+@stable
 @hookspec
 def dlc_pipelines() -> Mapping[str, str]:
     """Named pipelines, in spec text: {"quick": "expand,lower,order"}."""
     ...
 
 
+@stable
 @hookspec
 def dlc_rules() -> "Iterable[Rule | Lazy]":
     """Equations that the pass `simplify` applies after its own: made by `dlc.equation` or `dlc.rule`."""
@@ -96,6 +116,7 @@ def dlc_schedules() -> "Iterable[type[Choice] | Lazy]":
     ...
 
 
+@stable
 @hookspec
 def dlc_optimizers() -> "Iterable[type[Optimizer] | Lazy]":
     """Optimizers of training programs: classes derived from `dlc.training.parts.Optimizer`.
@@ -132,6 +153,7 @@ def dlc_step_done(event: "StepRecord[Any]") -> None:
     """Observe a finished step: timers, dumpers and viewers live here."""
 
 
+@stable
 @hookspec
 def dlc_commands(app: "typer.Typer") -> None:
     """Add subcommands. For tools around the compiler, never for steps of it."""

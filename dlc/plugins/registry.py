@@ -186,7 +186,7 @@ class Registry:
         from dlc.spec import fault
 
         help = did_you_mean(spec.name, table, kind)
-        raise fault(f"unknown-{_SINGULAR[kind]}", f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
+        raise fault(_UNKNOWN[kind], f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
 
     def frontend(self, spec: "Spec") -> "Frontend":
         """The configured frontend; raises DlcError."""
@@ -321,9 +321,15 @@ class Registry:
             message = f"{source.name}: several frontends read this format: {', '.join(sorted(candidates))}"
             raise error("ambiguous-format", message, help="choose one with --frontend", exit_code=ExitCode.USAGE)
         suffixes = sorted({suffix for kind in classes.values() for suffix in kind.suffixes})
-        help = (
-            f"known formats: {' '.join(suffixes)}" if suffixes else "install a frontend: pip install dlc-frontend-onnx"
-        )
+        package = _PACKAGES.get(source.suffix, "")
+        if package and any(p.distribution == package for p in self.plugins):
+            help = f"{package} is installed but not used: dlc plugins says why"
+        elif package:
+            help = f"{source.suffix} needs another package: pip install {package}"
+        elif suffixes:
+            help = f"known formats: {' '.join(suffixes)}"
+        else:
+            help = f"no frontend is installed: pip install {' or '.join(_PACKAGES.values())}"
         message = f"{source.name}: no installed frontend reads this file"
         raise error("unknown-format", message, notes=tuple(broken), help=help)
 
@@ -388,6 +394,21 @@ def reason_of(problem: BaseException | None) -> str:
 
 
 _TRAINING: tuple[Kind, ...] = ("losses", "optimizers", "initializers")
+_PACKAGES: Mapping[str, str] = {".onnx": "dlc-frontend-onnx", ".kernel": "dlc-frontend-kernel"}
+"""Suffix → the package that reads such files: `pip install dlc` alone has none, and says which one is missing."""
+
+_UNKNOWN: Mapping[Kind, str] = {
+    "frontends": "unknown-frontend",
+    "backends": "unknown-backend",
+    "ops": "unknown-op",
+    "passes": "unknown-pass",
+    "pipelines": "unknown-pipeline",
+    "rules": "unknown-rule",
+    "onnx_rules": "unknown-import-rules",
+    "schedules": "unknown-schedule",
+}
+"""Codes of messages about names that nothing has."""
+
 _SINGULAR: Mapping[Kind, str] = {
     "frontends": "frontend",
     "backends": "backend",

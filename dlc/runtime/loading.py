@@ -22,6 +22,9 @@ def load(program: str | Path, registry: Registry | None = None, *, max_memory: i
         max_memory: Bytes that a program may take, where its backend bounds that, as a simulator of a device does;
             None: the backend's own limit.
 
+    Returns:
+        The program: called with arrays by input name, it returns arrays by output name.
+
     Raises:
         DlcError: there is no program, its backend is not installed, or it cannot run on this machine.
     """

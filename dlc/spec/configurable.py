@@ -48,11 +48,18 @@ def option(
 ) -> T:
     """A field of a Configurable: its default, one sentence, and the inclusive bounds of a number.
 
-    `runs` declares that the value says what program runs, or is passed to one that can run others (flags of a
-    compiler): such an option counts in a directory's configuration only if the user trusts the file.
+    Args:
+        default: The value where a spec does not give the option.
+        doc: A phrase that says what the option does, as listings show it, without a full stop.
+        low: Least value of a number; None for no bound.
+        high: Largest value of a number; None for no bound.
+        runs: Whether the value says what program runs, or is passed to one that can run others (flags of a compiler):
+            such an option counts in a directory's configuration only if the user trusts the file.
+        path: Whether the value only says where a file lies, whose content the Configurable tells in another way, as
+            `Backend.processor` does: results do not depend on the path.
 
-    `path` declares that the value only says where a file lies, whose content the Configurable tells in another way,
-    as `Backend.processor` does: results do not depend on the path.
+    Returns:
+        A dataclass field, typed as its default.
     """
     return field(default=default, metadata={"doc": doc, "low": low, "high": high, "runs": runs, "path": path})
 

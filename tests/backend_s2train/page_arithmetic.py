@@ -1,4 +1,4 @@
-"""What instructions compute, written from `docs/s2train.md` alone; see `page_simulator`."""
+"""What instructions compute, written from the pages `docs/s2train*.md` alone; see `page_simulator`."""
 
 import numpy as np
 

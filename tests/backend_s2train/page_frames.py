@@ -1,4 +1,4 @@
-"""Frames written from `docs/s2train.md` and from nothing else; see `page_simulator`."""
+"""Frames written from the pages `docs/s2train*.md` and from nothing else; see `page_simulator`."""
 
 import struct
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""An instruction with the values of its operands, and functions of the page `docs/s2train.md` that several use."""
+"""An instruction with the values of its operands, and functions of the pages `docs/s2train*.md` that several use."""
 
 from dataclasses import dataclass
 from math import prod

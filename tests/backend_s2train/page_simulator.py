@@ -1,4 +1,4 @@
-"""A simulator of S2Train written from `docs/s2train.md` and from nothing else: it shares no code with the plugin.
+"""A simulator of S2Train written from the pages `docs/s2train*.md` alone: it shares no code with the plugin.
 
 It reads files, checks their sums and executes them, with sums in the order that the page says.
 """

@@ -1,4 +1,4 @@
-"""`docs/s2train.md`: its tables are those of the declarations, `pytest tests/backend_s2train/test_docs.py --update`."""
+"""`docs/s2train*.md`: tables are those of the declarations, `pytest tests/backend_s2train/test_docs.py --update`."""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +12,13 @@ from dlc_backend_s2train.isa.instruction_set import Opcode
 
 from tests.docs.blocks import ROOT
 
-PAGE = ROOT / "docs" / "s2train.md"
+PAGES = sorted((ROOT / "docs").glob("s2train*.md"))
+ISA = ROOT / "docs" / "s2train-isa.md"
 _MARK = re.compile(r"^<!-- table: (?P<name>[a-z0-9-]+) -->\n(?P<text>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def tables() -> Mapping[str, str]:
-    """Every table that the page has to show, by the name in its mark."""
+    """Every table that the pages have to show, by the name in its mark."""
     stated = {"frame-operands": table_in(layout.__doc__), "cost-loops": table_in(cycles.__doc__)}
     several = (instruction_tables(), container_tables(), cost_tables(), stated)
     found = {name: table for each in several for name, table in each.items()}
@@ -41,21 +42,21 @@ def filled(text: str, found: Mapping[str, str]) -> str:
 
 
 def test_tables_are_those_of_the_declarations(request: pytest.FixtureRequest) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    expected = filled(text, tables())
-    if request.config.getoption("--update"):
-        PAGE.write_text(expected, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == expected, "run: pytest tests/backend_s2train/test_docs.py --update"
+    for page in PAGES:
+        expected = filled(page.read_text(encoding="utf-8"), tables())
+        if request.config.getoption("--update"):
+            page.write_text(expected, encoding="utf-8")
+        assert page.read_text(encoding="utf-8") == expected, "run: pytest tests/backend_s2train/test_docs.py --update"
 
 
-def test_every_table_is_on_the_page_once() -> None:
-    names = [mark["name"] for mark in _MARK.finditer(PAGE.read_text(encoding="utf-8"))]
+def test_every_table_is_on_one_page_once() -> None:
+    names = [mark["name"] for page in PAGES for mark in _MARK.finditer(page.read_text(encoding="utf-8"))]
     assert sorted(names) == sorted(tables())
     assert all(len(table.splitlines()) > 2 for table in tables().values())
 
 
 @pytest.mark.parametrize("kind", [Opcode, Flag, Splitting])
 def test_every_opcode_and_bit_is_explained_in_prose(kind: type[Opcode] | type[Flag] | type[Splitting]) -> None:
-    prose = _MARK.sub("", PAGE.read_text(encoding="utf-8"))
+    prose = _MARK.sub("", ISA.read_text(encoding="utf-8"))
     prose = prose[prose.index("## Instructions") :]
     assert not [member for member in kind if f"`{str(member.name).lower()}" not in prose]

@@ -1,4 +1,4 @@
-"""`docs/s2train.md` is enough to make frames: `page_frames`, written from it, makes the bytes that the plugin makes."""
+"""The pages `docs/s2train*.md` are enough to make frames: `page_frames`, written from them, makes the same bytes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`docs/s2train.md` is enough for a simulator: `page_simulator`, written from it, gives the bits of the plugin's."""
+"""The pages `docs/s2train*.md` are enough for a simulator: `page_simulator`, written from them, gives the same bits."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 
 from dlc.cli.app import load_command
 from dlc.cli.help import flags_of, help_text, subcommands
-from dlc.cli.listing import KINDS
+from dlc.cli.listing import LISTINGS
 from dlc.cli.pages import cli_page
 from dlc.cli.table import COMMANDS
 from tests.cli.conftest import Dlc
@@ -52,7 +52,7 @@ def test_list_alone_is_an_overview(dlc: Dlc) -> None:
     found = {item["kind"]: item["names"] for item in dlc("list", "--json").document["items"]}
     assert "simplify" in found["passes"]
     assert found["ops"] is None, "to name them takes importing them"
-    assert set(found) == set(KINDS)
+    assert set(found) == set(LISTINGS)
     for kind, names in found.items():
         if names:
             assert {item["name"] for item in dlc("list", kind, "--json").document["items"]} == set(names)

@@ -28,3 +28,11 @@ def test_generated_files_say_it_too(name: str) -> None:
     content = backend.emit(plan_of(small_net()), Report()).files[name]
     assert isinstance(content, bytes)
     assert b"belongs to whoever ran dlc" in content[:2000]
+
+
+def test_every_package_has_the_licence_and_authors() -> None:
+    for project in (ROOT, *(p.parent for p in ROOT.glob("plugins/*/pyproject.toml"))):
+        found = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+        assert found["authors"] == [{"name": "dlc developers"}]
+        assert "LICENSE" in found["license-files"]
+        assert (project / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
