@@ -32,6 +32,7 @@ FLOORS = (
     "training",
     "training.step",
     "training.loop",
+    "training.parts",
     "passes.rules",
     "passes",
     "op_packs",

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dlc.api.artifact import Artifact, Description, Workshop
 from dlc.api.families import Family
@@ -166,6 +166,15 @@ class Backend(Configurable, ABC):
         """The backend that tries these families of schedules too, as `families`; itself where it has no use for any."""
         del families
         return self
+
+    @classmethod
+    def with_machines(cls, machines: Mapping[str, Path]) -> "type[Self]":
+        """The class whose options may name these machines too: name → file; itself where none names any.
+
+        A class, not an instance: options are checked when an instance is made of a spec.
+        """
+        del machines
+        return cls
 
     def with_workshop(self, workshop: Workshop) -> "Backend":
         """The backend with cached sub-steps for `schedules`, `emit`, `emit_training`; itself when it needs none.

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from dlc.api.inside import run_inside
 from dlc.base.level import Level
 from dlc.spec import Configurable, Spec, fault
 
 if TYPE_CHECKING:
+    from dlc.api.parts import TrainingParts
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
     from dlc.base.report import Report
@@ -45,6 +46,20 @@ class Pass(Configurable, ABC, Generic[S, T]):
 
     computes_other: ClassVar[bool] = False
     """Whether what leaves computes something else than what came, as gradients do: a reference has to follow."""
+
+    @classmethod
+    def with_parts(cls, parts: TrainingParts) -> type[Self]:
+        """The class whose options may name these losses, optimizers and initializers too; itself where none names any.
+
+        A class, not an instance: options are checked when an instance is made of a spec.
+        """
+        del parts
+        return cls
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Further packages whose code acts in the pass, such as that of an optimizer: part of its cache key."""
+        return ()
 
     @abstractmethod
     def run(self, state: S, report: Report) -> T:

@@ -21,8 +21,11 @@ KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "frontends": ("frontends",),
     "backends": ("backends",),
     "pipelines": ("passes", "pipelines"),
-    "machines": ("backends",),
+    "machines": ("backends", "machines"),
     "schedules": ("schedules",),
+    "optimizers": ("optimizers",),
+    "losses": ("losses",),
+    "initializers": ("initializers",),
 }
 """What can be listed → the tables needed for it."""
 
@@ -71,13 +74,14 @@ def listing(kind: str, config: Config) -> Listing:
 
 def overview(config: Config, width: int) -> Listing:
     """What can be listed: names of all that is installed, but for ops, which are many and take long to import."""
-    registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines", "schedules"))
+    simple: tuple[Kind, ...] = ("schedules", "optimizers", "losses", "initializers")
+    registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines", *simple))
     names = {
         "frontends": sorted(registry.frontends),
         "backends": sorted(registry.backends),
         "pipelines": sorted({*registry.pipelines, *config.named("pipeline")}),
         "passes": list(registry.passes),
-        "schedules": sorted(registry.tables["schedules"]),
+        **{kind: sorted(registry.tables[kind]) for kind in simple},
     }
     rows = {
         **{kind: ", ".join(found) for kind, found in names.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -64,7 +64,7 @@ def parse(source: Source, frontend: Frontend, package: str) -> BuildStep:
     def stage(session: Session) -> Stage[Source, Graph]:
         del session
         extra = [("library", versions(frontend.libraries))] if frontend.libraries else []
-        extra += [("code", f"{p} {code_digest(p)[:32]}") for p in frontend.packages(source)]
+        extra += _code(frontend.packages(source))
         return Stage(str(frontend), package, run, tuple(extra), frontend.brief)
 
     return BuildStep(PARSE, PARSE, stage)
@@ -86,7 +86,8 @@ def apply(step: Step) -> BuildStep:
         return result
 
     spec = str(step.stage)
-    return BuildStep(step.name, spec, lambda _: Stage(spec, step.package, run, title=step.stage.brief))
+    extra = lambda: _code(step.stage.packages)  # noqa: E731
+    return BuildStep(step.name, spec, lambda _: Stage(spec, step.package, run, extra(), title=step.stage.brief))
 
 
 def accept(backend: Backend, package: str) -> BuildStep:
@@ -200,5 +201,9 @@ def with_jobs(backend: Backend, package: str, session: Session, report: Report) 
 def _families(backend: Backend) -> Lines:
     """Key lines for families of schedules of plugins: which there are, and their code."""
     names = tuple(("schedules", family.name) for family in backend.families)
-    packages = dict.fromkeys(p for family in backend.families for p in family.packages)
-    return (*names, *(("code", f"{p} {code_digest(p)[:32]}") for p in packages))
+    return (*names, *_code(p for family in backend.families for p in family.packages))
+
+
+def _code(packages: Iterable[str]) -> Lines:
+    """Key lines for code beside that of the step's own package."""
+    return tuple(("code", f"{p} {code_digest(p)[:32]}") for p in dict.fromkeys(packages))

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from dlc.api.function_names import FUNCTIONS, IGNORED, LEARNING, FunctionName
+from dlc.api.parts import TrainingParts
 from dlc.api.passes import Level, ProgramPass
 from dlc.base.diagnostics import ExitCode, error
 from dlc.base.report import Report
@@ -31,7 +32,7 @@ from dlc.spec import Spec, option
 from dlc.training.step.config import TrainingConfig
 from dlc.training.step.functions import training_function
 from dlc.training.step.initial import begun
-from dlc.training.step.initializers import parse_initializer
+from dlc.training.step.initializers import Initializer, parse_initializer
 from dlc.training.step.losses import parse_loss
 from dlc.training.step.optimizers import parse_optimizer
 from dlc.training.step.trained import prediction_of
@@ -50,6 +51,8 @@ class Autodiff(ProgramPass):
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     computes_other: ClassVar[bool] = True
+    parts: ClassVar[TrainingParts] = TrainingParts()
+    """What plugins add to losses, optimizers and initializers."""
     loss: Spec = option(
         Spec("cross-entropy"),
         "loss function: cross-entropy, nll, mse, l1, huber, bce, ctc or sum",
@@ -85,10 +88,25 @@ class Autodiff(ProgramPass):
         "step", "function of a training program to make; --train makes all"
     )
 
+    @classmethod
+    def with_parts(cls, parts: TrainingParts) -> type[Self]:
+        """See `Pass`."""
+        if not parts:
+            return cls
+        own = {"parts": parts, "__doc__": cls.__doc__, "__module__": cls.__module__}
+        return cast("type[Self]", type(cls.__name__, (cls,), own))
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Those of the loss, optimizer and initializer that the function depends on, where they are a plugin's."""
+        parts = {"loss": self.parts.losses, "optimizer": self.parts.optimizers, "init": self.parts.initializers}
+        used = [(getattr(self, key).name, offered) for key, offered in parts.items() if key not in IGNORED[self.give]]
+        return tuple(p for name, offered in used for part in offered if part.name == name for p in part.packages)
+
     def __post_init__(self) -> None:
         """Refuse an unknown loss, optimizer or initializer before any model is read."""
         self.training()
-        parse_initializer(self.init)
+        self.initializer()
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of the step.
@@ -98,8 +116,7 @@ class Autodiff(ProgramPass):
         """
         check_closed(state, self.name)
         at = prediction_of(state.names, [op.type for op in state.outputs], self.of)
-        initializer = parse_initializer(self.init)
-        state, weights = begun(state, at, self.wrt, initializer, self.seed)
+        state, weights = begun(state, at, self.wrt, self.initializer(), self.seed)
         step = training_function(self.give, state, at, weights, self.training())
         report.count("trained tensors", len(weights))
         report.count("trained elements", sum(w.type.size for w in weights.values()))
@@ -156,6 +173,11 @@ class Autodiff(ProgramPass):
 
     def training(self) -> TrainingConfig:
         """What a step does. Raises DlcError (USAGE): there is no such loss or optimizer, or it has no such option."""
-        loss, optimizer = parse_loss(self.loss), parse_optimizer(self.optimizer)
+        loss = parse_loss(self.loss, more=self.parts.losses)
+        optimizer = parse_optimizer(self.optimizer, more=self.parts.optimizers)
         settings = self.label, self.clip, self.accumulate, self.outputs, self.stored_norms, self.momentum, self.named
         return TrainingConfig(loss, optimizer, *settings)
+
+    def initializer(self) -> Initializer:
+        """What weights begin with. Raises DlcError (USAGE): there is none of that name, or it has no such option."""
+        return parse_initializer(self.init, more=self.parts.initializers)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CORE = Path(__file__).parent.parent
 _FAMILY = re.compile(r'^class (?P<type>\w+)\(Choice\):\n    """.*"""\n\n    name = "(?P<name>[\w-]+)"', re.MULTILINE)
 """A family of schedules, whose docstring is a line."""
+_NAMED = re.compile(r'^    name: ClassVar\[str\] = "([\w-]+)"$', re.MULTILINE)
 
 
 @hookimpl
@@ -49,6 +50,33 @@ def dlc_schedules() -> Iterable[Lazy]:
     for path in sorted((_CORE / "kernel" / "schedules").glob("*.py")):
         for found in _FAMILY.finditer(path.read_text(encoding="utf-8")):
             yield Lazy(found["name"], f"dlc.kernel.schedules.{path.stem}:{found['type']}")
+
+
+@hookimpl
+def dlc_optimizers() -> Iterable[Lazy]:
+    """Every optimizer that `dlc.training` declares."""
+    return _training_parts("adam", "optimizers")
+
+
+@hookimpl
+def dlc_losses() -> Iterable[Lazy]:
+    """Every loss that `dlc.training` declares."""
+    return _training_parts("class_losses", "difference_losses", "sequence_losses", "losses")
+
+
+@hookimpl
+def dlc_initializers() -> Iterable[Lazy]:
+    """Every initializer that `dlc.training` declares."""
+    return _training_parts("initializers")
+
+
+def _training_parts(*modules: str) -> Iterable[Lazy]:
+    """The classes of modules of `dlc/training/step` that have a name for specs."""
+    for module in modules:
+        path = _CORE / "training" / "step" / f"{module}.py"
+        for text in path.read_text(encoding="utf-8").split("\nclass ")[1:]:
+            if found := _NAMED.search(text):
+                yield Lazy(found[1], f"dlc.training.step.{module}:{text.partition('(')[0]}")
 
 
 @hookimpl

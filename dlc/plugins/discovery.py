@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.lazy import Lazy
 from dlc.plugins import hookspecs
 from dlc.plugins.entry_points import EntryPoint, entry_points
 from dlc.plugins.guard import attempt
+from dlc.plugins.machines import machine_files
 from dlc.plugins.op_packs import PACKS_MODULE, content_digest, named_packs, pack_entries, plugin_packs
 from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Entry, Kind, Observer, Registry, reason_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP = "dlc"
 
-KINDS: tuple[Kind, ...] = ("frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules", "schedules")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 RESERVED = frozenset({"input", "constant", "splat", "call", "item", "cotangent", "if", "scan", "loop"})
 """Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
@@ -167,6 +168,9 @@ def _entries(plugin: Plugin, kind: Kind, manager: "PluginManager") -> Iterable[E
                 if not isinstance(item, Lazy) or not item.name or ":" in item.target:
                     raise TypeError(f"{_HOOKS[kind]} must return dlc.Lazy(domain, module), not {item!r}")
                 yield Entry(kind, item.name, plugin.name, plugin.module, item, plugin.is_own)
+        elif kind == "machines":
+            for name, file in machine_files(plugin, cast("Iterable[object]", offered)):
+                yield Entry(kind, name, plugin.name, plugin.module, file, plugin.is_own)
         else:
             for item in cast("Iterable[object]", offered):
                 target = cast("type[Any]", item)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
     from dlc.kernel.schedules.choice import Choice
+    from dlc.training.step.initializers import Drawn
+    from dlc.training.step.loss import Loss
+    from dlc.training.step.optimizer import Optimizer
 
 hookspec = HookspecMarker("dlc")
 hookimpl = HookimplMarker("dlc")
@@ -89,6 +92,37 @@ def dlc_schedules() -> "Iterable[type[Choice] | Lazy]":
 
     They are tried before the core's; a family of the core is chosen where it is estimated to take clearly fewer cycles.
     Their code is part of the cache keys of the steps that choose schedules and generate code.
+    """
+    ...
+
+
+@hookspec
+def dlc_optimizers() -> "Iterable[type[Optimizer] | Lazy]":
+    """Optimizers of training programs: classes derived from `dlc.training.parts.Optimizer`.
+
+    Options of the pass `autodiff` name them, as in --train optimizer=lion{lr=1e-4}. Their code is part of the cache
+    keys of the functions that it makes with them; so is that of losses and initializers.
+    """
+    ...
+
+
+@hookspec
+def dlc_losses() -> "Iterable[type[Loss] | Lazy]":
+    """Losses of training programs: classes derived from `dlc.training.parts.Loss`."""
+    ...
+
+
+@hookspec
+def dlc_initializers() -> "Iterable[type[Drawn] | Lazy]":
+    """Initial values of weights: classes derived from `dlc.training.parts.Drawn`."""
+    ...
+
+
+@hookspec
+def dlc_machines() -> Iterable[Path]:
+    """Descriptions of processors: files `NAME.toml` of the plugin's package, or directories of such.
+
+    They are what the option `machine` of the C backend reads; its option `cpu` takes the NAME.
     """
     ...
 

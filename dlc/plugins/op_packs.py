@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dlc.op_packs.libraries import check_libraries
+from dlc.plugins.own_paths import paths_of
 from dlc.plugins.plugin import Plugin
 from dlc.plugins.registry import Entry, Kind
 
@@ -48,14 +48,7 @@ def plugin_packs(plugin: Plugin, offered: Iterable[object]) -> Iterator[Path]:
     check_libraries()
     from dlc.op_packs.load import pack_files
 
-    spec = find_spec(plugin.package)
-    roots = [Path(p).resolve() for p in (spec.submodule_search_locations or ())] if spec else []
-    for path in offered:
-        if not isinstance(path, Path):
-            raise TypeError(f"dlc_op_packs must return paths, not {path!r}")
-        if not any(path.resolve().is_relative_to(root) for root in roots):
-            # Its content would not be part of cache keys, which have the digest of the package.
-            raise TypeError(f"dlc_op_packs: {path} does not lie in the package {plugin.package}")
+    for path in paths_of(plugin, "dlc_op_packs", offered):
         yield from pack_files(path)
 
 

@@ -1,6 +1,6 @@
 """What is installed, by kind and name. Immutable: built once by `plugins.load_registry` and handed down."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,18 +14,31 @@ if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.families import Family
     from dlc.api.frontend import Frontend, OnnxRules
+    from dlc.api.parts import TrainingParts
     from dlc.api.passes import AnyPass
     from dlc.api.source import Source
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
-    from dlc.kernel.schedules.choice import Choice
     from dlc.plugins.declared import Declaration
     from dlc.plugins.plugin import Plugin
     from dlc.spec import Configurable, Spec
 
 T = TypeVar("T")
 
-Kind = Literal["frontends", "backends", "ops", "passes", "pipelines", "rules", "onnx_rules", "schedules"]
+Kind = Literal[
+    "frontends",
+    "backends",
+    "ops",
+    "passes",
+    "pipelines",
+    "rules",
+    "onnx_rules",
+    "schedules",
+    "optimizers",
+    "losses",
+    "initializers",
+    "machines",
+]
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class Entry:
     module: str
     """The plugin's module."""
     target: Any
-    """A class or Lazy; the text of a pipeline; a rule; the Lazy of a module of ONNX import rules."""
+    """A class or Lazy; the text of a pipeline; a rule; the Lazy of a module of ONNX import rules; a machine's file."""
     is_own: bool = False
     """Whether the plugin is released together with dlc."""
 
@@ -185,10 +198,16 @@ class Registry:
 
     def backend(self, spec: "Spec") -> "Backend":
         """The configured backend; raises DlcError."""
+        found = self.backend_class(spec).from_spec(spec)
+        return found.with_families(self.families) if self.tables.get("schedules") else found
+
+    def backend_class(self, spec: "Spec") -> "type[Backend]":
+        """The backend that `spec` names, with the machines of plugins, before it has options; raises DlcError."""
         from dlc.api.backend import Backend
 
-        found: Backend = self._create("backends", spec, Backend)
-        return found.with_families(self.families) if self.tables.get("schedules") else found
+        found = _class(self.find("backends", spec), Backend)
+        machines = {name: entry.target for name, entry in self.tables.get("machines", {}).items()}
+        return found.with_machines(machines) if machines else found
 
     def backend_for(self, source: "Source") -> "Backend | None":
         """The backend, with default options, whose programs are files of this type; None: it is no program's.
@@ -210,10 +229,11 @@ class Registry:
         return found[0]() if found else None
 
     def stage(self, spec: "Spec") -> "AnyPass":
-        """The configured pass, with the plugins' rules if it takes any; raises DlcError."""
+        """The configured pass, with what plugins add to it if it takes any of that; raises DlcError."""
         from dlc.api.passes import Pass
 
-        stage = self._create("passes", spec, Pass)
+        kind: type[AnyPass] = _class(self.find("passes", spec), Pass)
+        stage = kind.with_parts(self.training_parts).from_spec(spec)
         rules = self.tables.get("rules")
         return stage.with_rules(entry.load() for entry in rules.values()) if rules else stage
 
@@ -238,13 +258,30 @@ class Registry:
     def families(self) -> "tuple[Family, ...]":
         """Families of schedules that plugins add to the core's, none of them imported yet."""
         from dlc.api.families import Family
+        from dlc.kernel.schedules.choice import Choice
 
+        return tuple(Family(*part) for part in self._added("schedules", Choice))
+
+    @property
+    def training_parts(self) -> "TrainingParts":
+        """Losses, optimizers and initializers that plugins add to the core's, none of them imported yet."""
+        from dlc.api.parts import Part, TrainingParts
+
+        if not any(e.package != "dlc" for kind in _TRAINING for e in self.tables.get(kind, {}).values()):
+            return TrainingParts()
+        from dlc.training.step.initializers import Drawn
+        from dlc.training.step.loss import Loss
+        from dlc.training.step.optimizer import Optimizer
+
+        bases: Mapping[Kind, type[Any]] = {"losses": Loss, "optimizers": Optimizer, "initializers": Drawn}
+        return TrainingParts(**{kind: tuple(Part(*p) for p in self._added(kind, base)) for kind, base in bases.items()})
+
+    def _added(self, kind: Kind, base: type[T]) -> "Iterator[tuple[str, str, tuple[str, ...], Callable[[], type[T]]]]":
+        """The fields of a `Part` for each class that a plugin adds to the core's of a kind."""
         titles = {plugin.name: plugin.title for plugin in self.plugins}
-        return tuple(
-            Family(e.name, titles[e.plugin], e.packages, partial(_family, e))
-            for e in self.tables["schedules"].values()
-            if e.package != "dlc"
-        )
+        for entry in self.tables.get(kind, {}).values():
+            if entry.package != "dlc":
+                yield entry.name, titles[entry.plugin], entry.packages, partial(_class, entry, base)
 
     def _loaded_ops(self) -> "Mapping[str, type[Op]]":
         """All ops by name, imported; without those of plugins that cannot be."""
@@ -316,16 +353,10 @@ def _class(entry: Entry, base: type[T]) -> type[T]:
     if not (isinstance(found, type) and issubclass(found, base)):
         raise error(
             "plugin",
-            f"plugin {entry.plugin}: {entry.name} is not a {base.__name__}",
+            f"plugin {entry.plugin}: {entry.name} is not derived from {base.__name__}",
             exit_code=ExitCode.PLUGIN,
         )
     return found
-
-
-def _family(entry: Entry) -> "type[Choice]":
-    from dlc.kernel.schedules.choice import Choice
-
-    return _class(entry, Choice)
 
 
 def _sniffs(name: str, kind: "type[Frontend]", source: "Source", broken: list[str]) -> bool:
@@ -356,6 +387,7 @@ def reason_of(problem: BaseException | None) -> str:
     return f"{type(problem).__name__}: {problem}{place}"
 
 
+_TRAINING: tuple[Kind, ...] = ("losses", "optimizers", "initializers")
 _SINGULAR: Mapping[Kind, str] = {
     "frontends": "frontend",
     "backends": "backend",
@@ -365,4 +397,8 @@ _SINGULAR: Mapping[Kind, str] = {
     "rules": "rule",
     "onnx_rules": "module of import rules",
     "schedules": "family of schedules",
+    "optimizers": "optimizer",
+    "losses": "loss",
+    "initializers": "initializer",
+    "machines": "machine",
 }

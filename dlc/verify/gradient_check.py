@@ -17,7 +17,6 @@ from dlc.ops.reduce import ReduceSum
 from dlc.passes.autodiff import Autodiff
 from dlc.passes.gradient import chosen_floats
 from dlc.training.step.initial import begun
-from dlc.training.step.initializers import parse_initializer
 from dlc.training.step.trained import compared, differentiated, prediction_of, trained_model, weight_inputs
 from dlc.training.step.updates import step_input
 from dlc.training.step.weights import chosen
@@ -74,7 +73,7 @@ def of_loss(model: Graph, train: Autodiff) -> GradientProblem:
     config, wide = train.training(), in_double(model)
     at = prediction_of(model.names, [op.type for op in model.outputs], train.of)
     step = step_input()
-    wide, weights = begun(wide, at, train.wrt, parse_initializer(train.init), train.seed)
+    wide, weights = begun(wide, at, train.wrt, train.initializer(), train.seed)
     trained = trained_model(wide, weights, config, step)
     labels, value = compared(trained, at, config)
     found = differentiated(trained, at, config)

@@ -151,7 +151,7 @@ def test_its_code_is_in_the_keys_of_the_steps_that_use_it(dlc: Dlc, install: Ins
     ("code", "reason"),
     [
         (plugin(RIGHT, "tiles"), "two plugins offer tiles among the schedules: core (dlc 0.1.0) and steps"),
-        (LAZY.replace("TARGET", "dlc:Report"), "plugin steps: steps is not a Choice"),
+        (LAZY.replace("TARGET", "dlc:Report"), "plugin steps: steps is not derived from Choice"),
         (LAZY.replace("TARGET", "absent_sdk:Steps"), "No module named 'absent_sdk'"),
     ],
 )

@@ -6,16 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_example import prelude, spell
+from dlc_example.log_cosh import LogCosh
+from dlc_example.orthogonal import Orthogonal
 from dlc_example.running import Running
 from dlc_example.swish import Swish, unit_beta
 
-from dlc import Op, Report, make_graph
+from dlc import Op, Report, Spec, make_graph
 from dlc.base.types import Type, f32, i32
 from dlc.define import SCALARS, ShapeError
 from dlc.graph import Input, Splat, evaluate, parse_graph, print_graph, verify
 from dlc.kernel.evaluate import run_kernel
 from dlc.passes.simplify import Simplify
 from dlc.schedules import Machine, check_loops, parse_kernel, print_choices, print_loops, run_loops, scheduled
+from dlc.training.parts import Draw, Fans
 from tests.kernel.random_kernels import random_kernel
 
 X, BETA = Input("x", Type(f32, (2, 3))), Input("beta", Type(f32, (3,)))
@@ -99,3 +102,25 @@ def test_running_sums_take_one_pass(kernel: str, chosen: bool, machine: Machine)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     if chosen:
         assert print_loops(scheduled(found, machine, done.choices).program) == print_loops(done.program)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 2, 2)])
+def test_initial_weights_are_orthonormal(shape: tuple[int, ...]) -> None:
+    found = Orthogonal(gain=2.0).values(shape, Fans(1, 1, True), Draw(3, "w")).reshape(shape[0], -1)
+    small = found @ found.T if found.shape[0] <= found.shape[1] else found.T @ found
+    np.testing.assert_allclose(small, 4 * np.eye(len(small)), atol=1e-12)
+    assert found.shape == (shape[0], np.prod(shape[1:]))
+    assert not np.allclose(
+        found, Orthogonal(gain=2.0).values(shape, Fans(1, 1, True), Draw(4, "w")).reshape(found.shape)
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_loss_is_its_formula(reduction: str) -> None:
+    x, y = Input("x", Type(f32, (2, 3))), Input("y", Type(f32, (2, 3)))
+    loss = LogCosh.from_spec(Spec("log-cosh", (("reduction", reduction),)))
+    graph = make_graph([x, y], {"loss": loss.value(x, y)})
+    feeds = {"x": FEEDS["x"], "y": np.array([[100, 0.5, -1], [2, -90, 0]], np.float32)}
+    d = np.float64(feeds["x"]) - feeds["y"]
+    each = np.abs(d) + np.log1p(np.exp(-2 * np.abs(d))) - np.log(2)
+    np.testing.assert_allclose(evaluate(graph, feeds)["loss"], each.mean() if reduction == "mean" else each.sum(), 1e-6)

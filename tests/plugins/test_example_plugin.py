@@ -55,10 +55,20 @@ def test_everything_it_offers_is_listed(machine: Machine) -> None:
         "rules": ["unit_beta"],
         "onnx_rules": ["org.example"],
         "schedules": ["running"],
+        "optimizers": ["lion"],
+        "losses": ["log-cosh"],
+        "initializers": ["orthogonal"],
+        "machines": ["example-m33"],
     }
     assert "find-swish      Recognise x · sigmoid(x)" in machine.dlc("list", "passes").text
     assert "beta=yes  also where the sigmoid's argument is scaled" in machine.dlc("list", "passes").text
     assert "running       Sums of the elements up to each one" in machine.dlc("list", "schedules").text
+    for kind, name in (("optimizers", "lion"), ("losses", "log-cosh"), ("initializers", "orthogonal")):
+        items = machine.dlc("list", kind, "--json").data["items"]
+        assert [item["plugin"] for item in items if item["name"] == name] == ["example"]
+    machines = machine.dlc("list", "machines", "--json").data["items"]
+    board = {"backend": "c", "name": "example-m33", "description": "Arm Cortex-M33 of the example board"}
+    assert board in machines
     assert "swish(x, beta)" in machine.dlc("list", "ops").text
     assert "swish    activation" in machine.dlc("list", "mlp").text
     operators = machine.dlc("list", "onnx", "--json").data["items"]
@@ -153,6 +163,66 @@ def test_its_schedule_is_chosen_explained_and_checked(machine: Machine) -> None:
     unknown = machine.run(*explain, "--schedule", f"{kernel}=runing")
     assert unknown.code == 2
     assert "did you mean running?" in unknown.errors
+
+
+def log_cosh(weights: list[np.ndarray], x: np.ndarray, y: np.ndarray) -> float:
+    """The loss of the model, in f64."""
+    a = x @ weights[0].T + weights[1]
+    prediction = np.tanh(a / (1 + np.exp(-a)) @ weights[2].T + weights[3])
+    return float(np.log(np.cosh(prediction - y)).mean())
+
+
+def lion_curve(x: np.ndarray, y: np.ndarray, rate: float) -> list[float]:
+    """Losses of steps of two rows each, with Lion from its paper and gradients by differences."""
+    weights = [np.asarray(layer[key], np.float64) for layer in MODEL["layers"] for key in ("weight", "bias")]
+    means, losses = [np.zeros_like(w) for w in weights], list[float]()
+    for row in range(0, len(x), 2):
+        batch = x[row : row + 2], y[row : row + 2]
+        losses.append(log_cosh(weights, *batch))
+        gradients = [np.zeros_like(w) for w in weights]
+        for w, g in zip(weights, gradients, strict=True):
+            for at in np.ndindex(w.shape):
+                start = w[at]
+                w[at] = start + 1e-6
+                above = log_cosh(weights, *batch)
+                w[at] = start - 1e-6
+                g[at] = (above - log_cosh(weights, *batch)) / 2e-6
+                w[at] = start
+        for w, m, g in zip(weights, means, gradients, strict=True):
+            w -= rate * np.sign(0.9 * m + 0.1 * g)
+            m += 0.01 * (g - m)
+    return losses
+
+
+def test_its_optimizer_and_loss_train_a_model(machine: Machine) -> None:
+    """The curve is that of the paper's formulas."""
+    generator = np.random.default_rng(5)
+    x, y = generator.standard_normal((12, 2)), generator.uniform(-0.9, 0.9, (12, 1))
+    np.savez(machine.home / "data.npz", x=x.astype(np.float32), y=y.astype(np.float32))
+    train = "loss=log-cosh,optimizer=lion{lr=0.05},updates=immediate"
+    machine.dlc("build", "net.mlp", "-t", "c{cpu=generic flags=-O0}", "--train", train, "-o", "learns")
+    machine.dlc(
+        *("train", "learns", "--data", "data.npz", "--validation-data", "data.npz"),
+        *("--epochs", "1", "--no-shuffle", "--log", "curve.csv"),
+    )
+    rows = [line.split(",") for line in (machine.home / "curve.csv").read_text().splitlines()]
+    at = rows[0].index("loss")
+    found = [float(row[at]) for row in rows[1:] if row[at]][:6]
+    np.testing.assert_allclose(found, lion_curve(x, y, 0.05), rtol=2e-5)
+    assert "mae" in (machine.home / "curve.csv").read_text()
+    wrong = machine.run("build", "net.mlp", "--train", "loss=log-cosh,optimizer=lyon", "-o", "wrong")
+    assert wrong.code == 2
+    assert "did you mean lion?" in wrong.errors
+
+
+def test_its_machine_is_built_for(machine: Machine) -> None:
+    machine.dlc("build", "net.mlp", "-t", "c{cpu=example-m33 lib=none}", "-o", "board")
+    manifest = json.loads((machine.home / "board" / "manifest.json").read_text())
+    assert manifest["machine"] == "example-m33"
+    assert "-mcpu=cortex-m33" in manifest["cpu"]
+    unknown = machine.run("build", "net.mlp", "-t", "c{cpu=example-m34}", "-o", "board")
+    assert unknown.code == 2
+    assert "did you mean example-m33?" in unknown.errors
 
 
 def test_files_are_recognised_by_content(machine: Machine) -> None:

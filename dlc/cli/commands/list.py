@@ -15,8 +15,8 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="[KIND]",
-        help="passes, ops, frontends, backends, pipelines, schedules or machines; or the name of a frontend, as onnx, "
-        "for what it reads. By default an overview.",
+        help="passes, ops, frontends, backends, pipelines, schedules, optimizers, losses, initializers or machines; or "
+        "the name of a frontend, as onnx, for what it reads. By default an overview.",
         autocompletion=complete_listings,
     ),
 ]

@@ -17,6 +17,7 @@ from dlc.cli.terminal import Outcome, Terminal
 
 if TYPE_CHECKING:
     from dlc.api.training_program import TrainingProgram
+    from dlc.plugins.registry import Registry
     from dlc.training.loop.checkpoint import Checkpoint
     from dlc.training.loop.data import DataSet
     from dlc.training.loop.loop import Course, Ending
@@ -179,11 +180,13 @@ def train(
         raise _usage("bad-option", message, "a number between 0 and 1")
     from dlc.cli.train_files import check_outputs, check_resume, checkpoint_file, kept_as
     from dlc.cli.trained import tell_start
+    from dlc.cli.workspace import Workspace
     from dlc.training.loop.checkpoint import read_checkpoint
     from dlc.training.loop.run import Outputs, Run
 
     path = checkpoint_file(program, checkpoint)
-    found = _program(terminal, program, max_memory)
+    registry = Workspace.open(terminal).registry
+    found = _program(registry, program, max_memory)
     files = {"--checkpoint": path, "--export": export, "--log": log, "--html": html}
     check_outputs(files, (*data, *(validation_data or ())))
     check_resume(path, resume=resume, fresh=fresh)
@@ -195,6 +198,7 @@ def train(
         epochs=until,
         steps=steps,
         patience=patience,
+        losses=registry.training_parts.losses,
     )
     kept = None if resume else kept_as(path, fresh=fresh)
     run = Run(found, course, Outputs(path, checkpoint_every, export, keep, log, html, kept))
@@ -253,16 +257,15 @@ def _signals(run: Run) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _program(terminal: Terminal, path: Path, max_memory: int | None) -> TrainingProgram:
+def _program(registry: Registry, path: Path, max_memory: int | None) -> TrainingProgram:
     """The program in a directory or file; raises DlcError if it is none that learns."""
-    from dlc.cli.workspace import Workspace
     from dlc.runtime import loading
 
     directory = path.parent if path.is_file() else path
     help = f"build it with: dlc build MODEL --train 'loss=cross-entropy,optimizer=adam' -o {directory}"
     if not path.exists():
         raise _usage("not-an-artifact", f"{path} is not a directory or file with a program", help)
-    found: Any = loading.load(path, Workspace.open(terminal).registry, max_memory=max_memory)
+    found: Any = loading.load(path, registry, max_memory=max_memory)
     if not hasattr(found, "train_step"):
         raise _usage("no-training", f"{path} is not a training program", help)
     return found

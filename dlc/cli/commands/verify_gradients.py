@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
 from dlc.cli.options import BuildOptions, CacheOptions
@@ -16,6 +16,7 @@ from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 if TYPE_CHECKING:
     from dlc.base.types import Array
     from dlc.graph import Graph
+    from dlc.plugins.registry import Registry
     from dlc.verify.differences import Checked, Direction, Subject
     from dlc.verify.gradient_check import GradientProblem
 
@@ -43,9 +44,10 @@ def verify_gradients(terminal: Terminal, chosen: BuildOptions, cache: CacheOptio
     from dlc.verify import differences as g
 
     _refuse(chosen, asked)
-    model = Workspace.open(terminal, cache).graph(chosen, forward=True)
+    workspace = Workspace.open(terminal, cache)
+    model = workspace.graph(chosen, forward=True)
     check_closed(model, "the check of gradients")
-    question = _question(model, chosen, asked.seed)
+    question = _question(model, chosen, asked.seed, workspace.registry)
     given = read_feeds(asked.files, question.ports)
     tell_random(terminal, tuple(p.name for p in question.ports if p.name not in given), asked.seed)
     subject = question.at({**random_feeds(question.ports, asked.seed), **given})
@@ -68,7 +70,7 @@ def verify_gradients(terminal: Terminal, chosen: BuildOptions, cache: CacheOptio
     return _judged(question, found.loss, checked, _apart(found.arrays, other, subject), why)
 
 
-def _question(model: Graph, chosen: BuildOptions, seed: int) -> GradientProblem:
+def _question(model: Graph, chosen: BuildOptions, seed: int, registry: Registry) -> GradientProblem:
     from dlc.passes.autodiff import Autodiff
     from dlc.spec import OptionError, Spec
     from dlc.verify.gradient_check import of_loss, of_outputs
@@ -76,7 +78,7 @@ def _question(model: Graph, chosen: BuildOptions, seed: int) -> GradientProblem:
     if chosen.train is not None:
         spec = Spec.parse_options(Autodiff.name, chosen.train, "--train")
         try:
-            return of_loss(model, Autodiff.from_spec(spec))
+            return of_loss(model, cast("Autodiff", registry.stage(spec)))
         except OptionError as problem:
             raise spec.pointed(problem) from None
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -21,8 +21,10 @@ from dlc.training.loop.shuffle import permutation
 from dlc.training.loop.trace import Trace
 
 if TYPE_CHECKING:
+    from dlc.api.parts import Part
     from dlc.api.training_program import TrainingProgram
     from dlc.base.types import Array
+    from dlc.training.step.loss import Loss
 
 Ending = Literal["done", "patience", "interrupted"]
 _ROWS_TOLD = 8
@@ -45,6 +47,9 @@ class Course:
     """Over all epochs; None: as many as the epochs have."""
     patience: int | None = None
     """Epochs without a better loss after which it ends, at least 1."""
+
+    losses: Sequence[Part[Loss]] = ()
+    """Those of plugins: what validation tells depends on the loss that the program was built with."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -181,7 +186,11 @@ def train(program: TrainingProgram, course: Course, state: State, watcher: Watch
         _steps(program, course, state, watcher)
         if watcher.stopped():
             return "interrupted"
-        score = evaluate(program, course.validation, course.size, watcher.evaluating) if course.validation else None
+        score = (
+            evaluate(program, course.validation, course.size, watcher.evaluating, course.losses)
+            if course.validation
+            else None
+        )
         if course.validation and score is None:
             return "interrupted"
         epoch = Epoch(state.epoch + 1, state.step, state.mean, score, state.seconds)

@@ -14,7 +14,7 @@ that weighs them as its first does.)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,10 @@ from dlc.base.diagnostics import DlcError, error
 from dlc.base.types import Array
 
 if TYPE_CHECKING:
+    from dlc.api.parts import Part
     from dlc.api.training_program import TrainingProgram
     from dlc.training.loop.data import DataSet
-    from dlc.training.step.losses import Single
+    from dlc.training.step.loss import Loss
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,11 @@ class Score:
 
 
 def evaluate(
-    program: TrainingProgram, data: DataSet, size: int, stopped: Callable[[int], bool] = lambda _: False
+    program: TrainingProgram,
+    data: DataSet,
+    size: int,
+    stopped: Callable[[int], bool] = lambda _: False,
+    losses: Sequence[Part[Loss]] = (),
 ) -> Score | None:
     """Loss and figures over all rows of a data set.
 
@@ -59,6 +64,7 @@ def evaluate(
         data: At least one row.
         size: Rows of a batch.
         stopped: Asked before every batch, with the number of rows done; True ends it.
+        losses: Those of plugins: the program's may be one of them.
 
     Returns:
         None if it was stopped.
@@ -66,7 +72,7 @@ def evaluate(
     Raises:
         DlcError: no label counts (`no-labels`); or as `TrainingProgram.evaluate` does.
     """
-    kind, label = loss_of(program), program.arguments[-1].name
+    kind, label = loss_of(program, losses), program.arguments[-1].name
     measure, ignore = measure_of(program, kind), program.classes.ignore if program.classes else None
     is_sum = getattr(kind, "reduction", "mean") == "sum"
     total = weight = count = 0.0
@@ -106,31 +112,31 @@ def evaluate(
     return Score(total / over, figures)
 
 
-def loss_of(program: TrainingProgram) -> Single | None:
+def loss_of(program: TrainingProgram, losses: Sequence[Part[Loss]] = ()) -> Loss | None:
     """The loss of a program, of a sum its first; None when what the program tells is no spec of a loss."""
     from dlc.training.step.losses import Sum, parse_loss
 
     try:
-        found = parse_loss(str(program.facts.get("loss", "")))
+        found = parse_loss(str(program.facts.get("loss", "")), more=losses)
     except DlcError:
         return None
     return found.losses[0] if isinstance(found, Sum) else found
 
 
-def measure_of(program: TrainingProgram, kind: Single | None) -> Measure | None:
+def measure_of(program: TrainingProgram, kind: Loss | None) -> Measure | None:
     """What besides the loss tells how good the predictions of a program are; None: nothing that makes sense."""
-    from dlc.training.step.class_losses import CrossEntropy, Nll
     from dlc.training.step.difference_losses import Bce
 
     labels = program.arguments[-1].type
     outputs = [p for p in program.signature.outputs if p.type.dtype.is_float]
-    if isinstance(kind, CrossEntropy | Nll):
+    if kind is not None and (classes := kind.class_axis) is not None:
         for port in outputs:
-            shape, axis = port.type.shape, kind.axis + (port.type.rank if kind.axis < 0 else 0)
+            shape, axis = port.type.shape, classes + (port.type.rank if classes < 0 else 0)
             one_hot = labels.dtype.is_float
             fits = labels.shape == (shape if one_hot else (*shape[:axis], *shape[axis + 1 :]))
             if 0 < axis < len(shape) and fits:
-                return Measure(port.name, ("accuracy",), _hits(axis, one_hot, None if one_hot else kind.ignore))
+                known = None if one_hot else kind.classes(port.type)
+                return Measure(port.name, ("accuracy",), _hits(axis, one_hot, known.ignore if known else None))
         return None
     if isinstance(kind, Bce):
         return None  # labels are probabilities, predictions are scores: their difference means nothing
@@ -154,7 +160,7 @@ def _distances(prediction: Array, labels: Array) -> tuple[float, ...]:
     return float(d.size), float(np.abs(d).sum()), float((d * d).sum())
 
 
-def _weight(kind: Single | None, labels: Array, ignore: int | None) -> float:
+def _weight(kind: Loss | None, labels: Array, ignore: int | None) -> float:
     """What some labels count in a mean: the weights of their classes, or one for each that counts."""
     counts = labels != ignore if ignore is not None else np.ones(labels.shape, bool)
     weights = getattr(kind, "weights", ())

@@ -68,7 +68,7 @@ class Run:
     @property
     def figures(self) -> tuple[str, ...]:
         """Names of what validation tells beside the loss."""
-        found = measure_of(self.program, loss_of(self.program)) if self.course.validation else None
+        found = measure_of(self.program, loss_of(self.program, self.course.losses)) if self.course.validation else None
         return found.names if found else ()
 
     def resume(self, checkpoint: Checkpoint) -> str:

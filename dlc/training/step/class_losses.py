@@ -47,6 +47,11 @@ class CrossEntropy(Loss):
                 exit_code=ExitCode.USAGE,
             )
 
+    @property
+    def class_axis(self) -> int:
+        """See `Loss.class_axis`."""
+        return self.axis
+
     def classes(self, prediction: Type) -> Classes | None:
         """See `Loss.classes`."""
         return None if self.one_hot else Classes(prediction.shape[self.axis], self.ignore)
@@ -83,6 +88,11 @@ class Nll(Loss):
     weights: tuple[float, ...] = option((), _WEIGHTS, low=0)
     axis: int = option(1, _AXIS)
     reduction: Reduction = option("mean", REDUCTION)
+
+    @property
+    def class_axis(self) -> int:
+        """See `Loss.class_axis`."""
+        return self.axis
 
     def classes(self, prediction: Type) -> Classes | None:
         """See `Loss.classes`."""

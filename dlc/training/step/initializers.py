@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import ClassVar, Final, Literal
 
 import numpy as np
 
+from dlc.api.parts import Part
 from dlc.base.diagnostics import ExitCode, error
 from dlc.base.types import Array, Type, f64, i64
 from dlc.graph import Constant, Tensor
@@ -226,13 +227,17 @@ INITIALIZERS: Final[Mapping[str, type[Initializer]]] = {
 """Name in a spec → initializer."""
 
 
-def parse_initializer(text: str | Spec, source: str = "initializer") -> Initializer:
+def parse_initializer(
+    text: str | Spec, source: str = "initializer", more: Sequence[Part[Initializer]] = ()
+) -> Initializer:
     """The initializer that a spec describes: `kaiming-normal{nonlinearity=relu}`.
+
+    `more` are those of plugins.
 
     Raises:
         DlcError: (USAGE) with a caret: the text is no spec, or names an initializer or option that does not exist.
     """
-    return selected(text, source, INITIALIZERS, "initializer", "initializers")
+    return selected(text, source, INITIALIZERS, "initializer", "initializers", more)
 
 
 def initial_value(name: str, of: Type, fans: Fans, initializer: Drawn, seed: int) -> Tensor:

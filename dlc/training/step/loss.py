@@ -57,6 +57,14 @@ class Loss(Configurable, ABC):
         del prediction
         return None
 
+    @property
+    def class_axis(self) -> int | None:
+        """The dimension of the prediction along which the highest score is the answer; None: there is none.
+
+        Where there is one, `dlc train` tells the accuracy of validation data.
+        """
+        return None
+
     @abstractmethod
     def _labels(self, prediction: Type) -> Type:
         """`labels`; raises ShapeError."""

@@ -7,10 +7,11 @@ Each is an op of `dlc.ops.loss` with its options; what they compute, and by whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from dlc.api.parts import Part
 from dlc.api.training import Classes
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.types import Type
@@ -76,16 +77,18 @@ def _bad(message: str) -> DlcError:
 
 AnyLoss = Single | Sum
 """What an option that chooses a loss takes."""
-LOSSES: Final[Mapping[str, type[AnyLoss]]] = {
+LOSSES: Final[Mapping[str, type[Loss]]] = {
     kind.name: kind for kind in (CrossEntropy, Nll, Mse, L1, Huber, Bce, Ctc, Sum)
 }
 """Name in a spec → class."""
 
 
-def parse_loss(text: str | Spec, source: str = "loss") -> AnyLoss:
+def parse_loss(text: str | Spec, source: str = "loss", more: Sequence[Part[Loss]] = ()) -> Loss:
     """The loss that a spec describes: `cross-entropy{smoothing=0.1}`.
+
+    `more` are those of plugins.
 
     Raises:
         DlcError: (USAGE) with a caret: the text is no spec, or names a loss or option that does not exist.
     """
-    return selected(text, source, LOSSES, "loss", "losses")
+    return selected(text, source, LOSSES, "loss", "losses", more)

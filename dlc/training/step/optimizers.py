@@ -9,10 +9,11 @@ depends on the step's number only is computed once for all weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from dlc.api.parts import Part
 from dlc.base.diagnostics import ExitCode, error
 from dlc.graph import Op
 from dlc.ops.elementwise import Add, Cast, Div, Equal, Mul, Sqrt, Sub, Where
@@ -138,16 +139,18 @@ class RmsProp(Optimizer):
 
 AnyOptimizer = Sgd | Adam | AdamW | Adagrad | RmsProp | Lamb
 """What an option that chooses an optimizer takes."""
-OPTIMIZERS: Final[Mapping[str, type[AnyOptimizer]]] = {
+OPTIMIZERS: Final[Mapping[str, type[Optimizer]]] = {
     kind.name: kind for kind in (Sgd, Adam, AdamW, Adagrad, RmsProp, Lamb)
 }
 """Name in a spec → class."""
 
 
-def parse_optimizer(text: str | Spec, source: str = "optimizer") -> AnyOptimizer:
+def parse_optimizer(text: str | Spec, source: str = "optimizer", more: Sequence[Part[Optimizer]] = ()) -> Optimizer:
     """The optimizer that a spec describes: `adam{lr=1e-3}`.
+
+    `more` are those of plugins.
 
     Raises:
         DlcError: (USAGE) with a caret: the text is no spec, or names an optimizer or option that does not exist.
     """
-    return selected(text, source, OPTIMIZERS, "optimizer", "optimizers")
+    return selected(text, source, OPTIMIZERS, "optimizer", "optimizers", more)

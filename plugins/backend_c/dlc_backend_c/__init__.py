@@ -1,6 +1,7 @@
 """C programs and libraries from dlc. This module holds the hooks only; what they name is imported when it is used."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from dlc import Lazy, hookimpl
 
@@ -11,3 +12,9 @@ __version__ = "0.1.0"
 def dlc_backends() -> Iterable[Lazy]:
     """The C backend."""
     return [Lazy("c", "dlc_backend_c.backend:C")]
+
+
+@hookimpl
+def dlc_machines() -> Iterable[Path]:
+    """Processors that come with the backend."""
+    return [Path(__file__).parent / "machines"]

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from dlc import Artifact, Backend, Region, Report, Workshop
+from dlc_backend_c import machine_file
 from dlc_backend_c.names import default_prefix
 from dlc_backend_c.options import PARTS, STRICT, Options
 
@@ -36,6 +38,15 @@ class C(Options, Backend):
     def for_model(self, title: str) -> "C":
         """The backend with its prefix taken from a model's title, unless the user chose one."""
         return self if self.prefix else self._changed(prefix=default_prefix(title))
+
+    @classmethod
+    def with_machines(cls, machines: Mapping[str, Path]) -> "type[Self]":
+        """The class whose option `cpu` names these machines too."""
+        own = machine_file.names()
+        described = {name: file for name, file in machines.items() if name not in own}
+        if not described:
+            return cls
+        return cast("type[Self]", type(cls.__name__, (cls,), {"described": described, "__doc__": cls.__doc__}))
 
     def with_workshop(self, workshop: Workshop) -> "C":
         """The backend that keeps the text of kernels."""
@@ -75,17 +86,21 @@ class C(Options, Backend):
 
     def machines(self) -> Mapping[str, str]:
         """Values of the option cpu."""
-        from dlc_backend_c.machine_file import named, names
+        from dlc_backend_c.machine_file import described, named, names
         from dlc_backend_c.target import NATIVE, level_of, target_for
 
         here = level_of(target_for(NATIVE).flags)
-        return {NATIVE: f"this machine: {named(here).description}"} | {n: named(n).description for n in names()}
+        own = {NATIVE: f"this machine: {named(here).description}"} | {n: named(n).description for n in names()}
+        return own | {name: described(file) for name, file in self.described.items()}
 
     def processor(self) -> str:
         """What compilers are reported of it, the sizes that loops are made for, and what was measured on it."""
         from dlc_backend_c.target import target_of
 
         identity = target_of(self).identity
+        if file := self.described.get(self.cpu):
+            # Its content is code of its plugin, not of this package.
+            identity += f" description={sha256(file.read_bytes()).hexdigest()[:32]}"
         if not self.tune:
             return identity
         from dlc_backend_c.scheduling import tuning_of

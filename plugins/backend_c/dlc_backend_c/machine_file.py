@@ -109,10 +109,19 @@ def read(path: Path) -> MachineFile:
             raise _bad(path, f"has {path.stat().st_size:,} bytes, descriptions have at most {MOST_BYTES:,}")
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise _bad(path, problem.strerror or "cannot be read") from None
+        help = f"a machine that comes with dlc is chosen by c{{cpu={path}}}" if str(path) in names() else ""
+        raise _bad(path, problem.strerror or "cannot be read", help) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise _bad(path, f"is no TOML: {problem}") from None
     return from_table(table, path)
+
+
+def described(path: Path) -> str:
+    """What the machine of a file is, for a listing; of a file that describes none, why."""
+    try:
+        return read(path).description
+    except DlcError as problem:
+        return problem.diagnostics[0].message
 
 
 def from_table(table: Mapping[str, Any], path: Path) -> MachineFile:

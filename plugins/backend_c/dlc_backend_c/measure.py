@@ -123,6 +123,8 @@ def measured(options: Options) -> MeasuredMachine:
 def _base(options: Options) -> MachineFile:
     if options.machine:
         return read(Path(options.machine))
+    if file := options.described.get(options.cpu):
+        return read(file)
     return named(level_of(target_of(options).flags) if options.cpu == "native" else options.cpu)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from dlc import ExitCode, option
@@ -31,6 +32,9 @@ class Options(Configurable):
         "strict-float": "math=ordered adds and rounds in the order of plain loops, as strict-float=yes did; "
         "math=strict only leaves out Winograd's algorithm"
     }
+
+    described: ClassVar[Mapping[str, Path]] = {}
+    """Machines of plugins: name → file."""
 
     cc: str = option("", "compiler; by default gcc or clang on PATH", runs=True)
     cpu: str = option(
@@ -75,7 +79,7 @@ class Options(Configurable):
 
     def __post_init__(self) -> None:
         """Refuse what could not become a name in C."""
-        if self.cpu not in ("native", *(known := machine_file.names())):
+        if self.cpu not in ("native", *(known := (*machine_file.names(), *self.described))):
             help = did_you_mean(self.cpu, ("native", *known), "machines")
             message = f"c: option cpu: there is no machine {self.cpu}"
             raise OptionError(error("bad-option", message, help=help, exit_code=ExitCode.USAGE), "cpu")

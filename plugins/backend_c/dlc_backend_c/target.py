@@ -202,7 +202,7 @@ def target_of(options: Options, families: tuple[type[Choice], ...] = ()) -> CTar
 
     Raises DlcError (USAGE).
     """
-    found = target_for(options.cpu, options.math, options.machine)
+    found = target_for(options.cpu, options.math, options.machine or str(options.described.get(options.cpu, "")))
     found = replace(found, threads=options.most_threads, families=families)
     return found if options.stack is None else replace(found, stack=options.stack)
 

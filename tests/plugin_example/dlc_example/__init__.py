@@ -1,6 +1,7 @@
 """What the plugin adds to dlc. This module holds the hooks only; what they name is imported when it is used."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from dlc import Lazy, hookimpl
 
@@ -48,6 +49,30 @@ def dlc_pipelines() -> Mapping[str, str]:
 def dlc_schedules() -> Iterable[Lazy]:
     """How cumulative sums become loops."""
     return [Lazy("running", "dlc_example.running:Running")]
+
+
+@hookimpl
+def dlc_optimizers() -> Iterable[Lazy]:
+    """For `dlc build --train optimizer=lion`."""
+    return [Lazy("lion", "dlc_example.lion:Lion")]
+
+
+@hookimpl
+def dlc_losses() -> Iterable[Lazy]:
+    """For `dlc build --train loss=log-cosh`."""
+    return [Lazy("log-cosh", "dlc_example.log_cosh:LogCosh")]
+
+
+@hookimpl
+def dlc_initializers() -> Iterable[Lazy]:
+    """For `dlc build --train init=orthogonal`."""
+    return [Lazy("orthogonal", "dlc_example.orthogonal:Orthogonal")]
+
+
+@hookimpl
+def dlc_machines() -> Iterable[Path]:
+    """For `dlc build --target "c{cpu=example-m33 cc=arm-none-eabi-gcc}"`."""
+    return [Path(__file__).parent / "machines"]
 
 
 @hookimpl

@@ -117,4 +117,5 @@ class _Reader:
         if array.ndim != rank:
             self.wrong(f"{where}.{key}", f"{array.ndim} dimensions, not {rank}")
             return None
-        return Constant(Tensor.of(array))
+        # A name makes it a parameter: what training changes, unless it is told otherwise.
+        return Constant(Tensor.of(array), f"{layer.get('name', where)}.{key}")
