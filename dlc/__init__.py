@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.program import Port, Program, Signature
     from dlc.api.rules import Rule, equation, rule
+    from dlc.api.samples import ModelSample, OpSample, Samples, StepsSample
     from dlc.api.source import Source
     from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
     from dlc.base.lazy import Lazy
@@ -53,7 +54,9 @@ __all__ = [
     "Lazy",
     "Level",
     "Location",
+    "ModelSample",
     "Op",
+    "OpSample",
     "Pass",
     "Plan",
     "Port",
@@ -62,10 +65,12 @@ __all__ = [
     "Region",
     "Report",
     "Rule",
+    "Samples",
     "Signature",
     "Source",
     "Spec",
     "StepRecord",
+    "StepsSample",
     "Type",
     "Workshop",
     "__version__",
@@ -97,7 +102,9 @@ _EXPORTS = {
     "Lazy": "dlc.base.lazy:Lazy",
     "Level": "dlc.base.level:Level",
     "Location": "dlc.base.diagnostics:Location",
+    "ModelSample": "dlc.api.samples:ModelSample",
     "Op": "dlc.graph:Op",
+    "OpSample": "dlc.api.samples:OpSample",
     "Pass": "dlc.api.passes:Pass",
     "Plan": "dlc.api.plan:Plan",
     "Port": "dlc.api.program:Port",
@@ -106,10 +113,12 @@ _EXPORTS = {
     "Region": "dlc.api.backend:Region",
     "Report": "dlc.base.report:Report",
     "Rule": "dlc.api.rules:Rule",
+    "Samples": "dlc.api.samples:Samples",
     "Signature": "dlc.api.program:Signature",
     "Source": "dlc.api.source:Source",
     "Spec": "dlc.spec:Spec",
     "StepRecord": "dlc.cache.step_record:StepRecord",
+    "StepsSample": "dlc.api.samples:StepsSample",
     "Type": "dlc.base.types:Type",
     "Workshop": "dlc.api.artifact:Workshop",
     "build": "dlc.driver.program:build",

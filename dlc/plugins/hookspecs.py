@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dlc.api.frontend import Frontend
     from dlc.api.passes import AnyPass
     from dlc.api.rules import Rule
+    from dlc.api.samples import Samples
     from dlc.base.lazy import Lazy
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
@@ -92,6 +93,15 @@ def dlc_schedules() -> "Iterable[type[Choice] | Lazy]":
 
     They are tried before the core's; a family of the core is chosen where it is estimated to take clearly fewer cycles.
     Their code is part of the cache keys of the steps that choose schedules and generate code.
+    """
+    ...
+
+
+@hookspec
+def dlc_samples() -> "Samples | Lazy":
+    """What `dlc plugins test` runs the plugin on: `Lazy("samples", "dlc_example.samples:SAMPLES")`.
+
+    A `dlc.Samples`: instances of its ops, graphs that its passes change, models, kernels. Builds never ask for it.
     """
     ...
 
