@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,10 @@ OWN = (ROOT, *(ROOT / "plugins" / name for name in ("frontend_onnx", "backend_c"
 
 def run(command: Sequence[str | Path], cwd: Path) -> tuple[bool, str]:
     """Whether a command succeeds, and what it prints."""
-    done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True, check=False)
+    # An environment is fresh if nothing of this one is on its path.
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DLC_"))}
+    line = [str(c) for c in command]
+    done = subprocess.run(line, cwd=cwd, env=plain, capture_output=True, text=True, check=False)
     return done.returncode == 0, done.stdout + done.stderr
 
 
@@ -54,6 +58,9 @@ def tried(kind: str, top: Path, wheels: Sequence[Path]) -> bool:
     print(f"{kind:10} installed in {time.perf_counter() - start:.0f} s", flush=True)
     ok, text = run([python, "-m", "dlc", "plugins", "test", name, "--json"], place)
     found = json.loads(text[text.index("{") :])
+    if "checks" not in found:
+        print(text)
+        return False
     print(
         f"{kind:10} plugins test: {len(found['checks'])} checks, {found['failed']} failed, {found['skipped']} skipped"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -321,3 +323,8 @@ def test_node_tests_of_claimed_operators_come_first() -> None:
     first = next(iter(node_tests.node_tests(frozenset({"leaky_relu"}), 0)))
     assert first.name.startswith("test_leakyrelu")
     assert first.inputs[0].shape == first.outputs[0].shape
+
+
+def test_plugins_without_packs_need_no_libraries_of_packs() -> None:
+    script = "import sys; sys.modules.update(yaml=None, pydantic=None); import dlc.verify.kit.table"
+    subprocess.run([sys.executable, "-c", script], check=True)

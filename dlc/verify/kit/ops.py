@@ -13,7 +13,6 @@ from dlc.graph.gradient import gradients
 from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
-from dlc.op_packs.declared import PackOp
 from dlc.ops.elementwise import Mul
 from dlc.ops.reduce import ReduceSum
 from dlc.plugins.discovery import packs_of
@@ -63,7 +62,8 @@ def _samples(subject: Subject, entry: Entry) -> list[OpSample]:
 def _in_python(subject: Subject, entry: Entry) -> bool:
     """Whether an op is a class of the plugin's; those of packs have examples, and `pack` looks at them."""
     del subject
-    return not (isinstance(entry.target, type) and issubclass(entry.target, PackOp))
+    # Not by their base, whose import needs the libraries of packs.
+    return getattr(entry.target, "declared", None) is None
 
 
 def _has_packs(subject: Subject, entry: None) -> bool:
