@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dlc.api.plan import Plan
     from dlc.api.program import Port, Program, Signature
     from dlc.api.rules import Rule, equation, rule
+    from dlc.api.samples import ModelSample, OpSample, Samples, StepsSample
     from dlc.api.source import Source
     from dlc.base.array_types import ArrayType
     from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
@@ -64,7 +65,9 @@ __all__ = [
     "Lazy",
     "Level",
     "Location",
+    "ModelSample",
     "Op",
+    "OpSample",
     "Pass",
     "Plan",
     "Port",
@@ -73,10 +76,12 @@ __all__ = [
     "Region",
     "Report",
     "Rule",
+    "Samples",
     "Signature",
     "Source",
     "Spec",
     "StepRecord",
+    "StepsSample",
     "Type",
     "Workshop",
     "__version__",
@@ -170,7 +175,9 @@ _EXPORTS = {
     "Lazy": "dlc.base.lazy:Lazy",
     "Level": "dlc.base.level:Level",
     "Location": "dlc.base.diagnostics:Location",
+    "ModelSample": "dlc.api.samples:ModelSample",
     "Op": "dlc.graph:Op",
+    "OpSample": "dlc.api.samples:OpSample",
     "Pass": "dlc.api.passes:Pass",
     "Plan": "dlc.api.plan:Plan",
     "Port": "dlc.api.program:Port",
@@ -179,10 +186,12 @@ _EXPORTS = {
     "Region": "dlc.api.backend:Region",
     "Report": "dlc.base.report:Report",
     "Rule": "dlc.api.rules:Rule",
+    "Samples": "dlc.api.samples:Samples",
     "Signature": "dlc.api.program:Signature",
     "Source": "dlc.api.source:Source",
     "Spec": "dlc.spec:Spec",
     "StepRecord": "dlc.cache.step_record:StepRecord",
+    "StepsSample": "dlc.api.samples:StepsSample",
     "Type": "dlc.base.types:Type",
     "Workshop": "dlc.api.artifact:Workshop",
     "bf16": "dlc.base.types:bf16",

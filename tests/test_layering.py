@@ -62,8 +62,8 @@ LONGEST = 500
 
 PLUGINS = ("dlc_frontend_", "dlc_backend_")
 
-READS_ENVIRONMENT = {"dlc.plugins.guard"}
-"""Undoes what a plugin does to the environment, and takes nothing from it."""
+READS_ENVIRONMENT = {"dlc.plugins.guard", "dlc.verify.kit.process"}
+"""Undoes what a plugin does to the environment; hands it on to programs. Neither takes anything from it."""
 
 
 @dataclass(frozen=True)

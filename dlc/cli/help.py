@@ -87,6 +87,16 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc debug reduce model.onnx --check 'sh check.sh' --budget 60", "for a minute, judged by your own test"),
     ),
     "debug repro": (("dlc debug repro dlc-crash-1f2e3d4c5b6a.txt --yes", "whether a crash still happens"),),
+    "plugins": (("dlc plugins", "every plugin, what it offers, and why one does not work"),),
+    "plugins new": (
+        ("dlc plugins new pass fuse-swish", "a package in dlc-pass-fuse-swish"),
+        ("dlc plugins new backend acme plugins/acme", "a package in a directory of your choice"),
+    ),
+    "plugins test": (
+        ("dlc plugins test fuse-swish", "every check, on all installed targets"),
+        ("dlc plugins test acme --level 2", "a backend that says which ops it will have"),
+        ("dlc plugins test mlp --only hostile --rounds 10", "ten times as many damaged files, nothing else"),
+    ),
     "opt": (
         ("dlc opt graph.dlc -p simplify,fold-constants", "passes on a graph in dlc's own text"),
         ("dlc opt dlc-crash-1f2e3d4c5b6a.dlc", "replay a crash report"),

@@ -44,7 +44,7 @@ _MEANING = {
     "for `train`: the loss or a gradient is not finite",
     ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
     ExitCode.MISMATCH: "`verify` or `--verify-steps` found a difference beyond the tolerance, `--verify-loops` wrong "
-    "loops",
+    "loops; a check of `ops check` or `plugins test` failed",
     ExitCode.LIMIT: "a limit is exceeded: the size of a tensor or of the arena, or `--min-offload`",
     ExitCode.TOOL: "another program is missing or failed: the C compiler, onnxruntime",
     ExitCode.PLUGIN: "error in a plugin",

@@ -48,7 +48,7 @@ COMMANDS = (
         ("stats", "why", "verify", "trim", "clear", "export", "import", "keygen", "sign", "audit"),
     ),
     Command("trust", "Trust a directory's configuration to run programs.", "trust:trust", "Maintain"),
-    Command("plugins", "List installed plugins and their state.", "plugins:plugins", "Maintain"),
+    Command("plugins", "List installed plugins; make and test plugins.", "plugins:app", "Maintain", ("new", "test")),
     Command("doctor", "Check this machine: compilers, plugins, cache.", "doctor:doctor", "Maintain"),
 )
 

@@ -24,6 +24,8 @@ from dlc.plugins.registry import Entry, Kind, Observer, Registry, reason_of
 if TYPE_CHECKING:
     from pluggy import HookImpl, PluginManager
 
+    from dlc.api.samples import Samples
+
 GROUP = "dlc"
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -92,6 +94,36 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, pa
             named += pack_entries(plugin, file, kinds)
     entries = [*(e for one in loaded for e in one.entries), *named]
     return _registry(tuple(plugins), loaded, entries, kinds, content_digest(packs) if packs else "")
+
+
+def samples_of(plugin: Plugin) -> "Samples":
+    """What the plugin's hook `dlc_samples` gives; empty where it has none.
+
+    Raises:
+        DlcError: (PLUGIN) what it gives cannot be loaded, or is another thing.
+    """
+    from dlc.api.samples import Samples
+
+    for hook in _implementations(hook_manager(import_module(plugin.module)), "dlc_samples"):
+        found = hook()
+        if isinstance(found, Lazy):
+            lazy = found
+            outcome = attempt(lazy.load, plugin.title, ours=plugin.is_own)
+            if outcome.problem:
+                message = f"plugin {plugin.name}: its samples cannot be loaded: {reason_of(outcome.problem)}"
+                raise error("plugin", message, exit_code=ExitCode.PLUGIN) from outcome.problem
+            found = outcome.value
+        if not isinstance(found, Samples):
+            message = f"plugin {plugin.name}: dlc_samples must give a dlc.Samples, not {type(found).__name__}"
+            raise error("plugin", message, exit_code=ExitCode.PLUGIN)
+        return found
+    return Samples()
+
+
+def packs_of(plugin: Plugin) -> tuple[Path, ...]:
+    """The files of the op packs that a plugin brings."""
+    hooks = _implementations(hook_manager(import_module(plugin.module)), "dlc_op_packs")
+    return tuple(f for hook in hooks for f in plugin_packs(plugin, cast("Iterable[object]", hook())))
 
 
 def core() -> Plugin:

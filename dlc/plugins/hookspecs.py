@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dlc.api.frontend import Frontend
     from dlc.api.passes import AnyPass
     from dlc.api.rules import Rule
+    from dlc.api.samples import Samples
     from dlc.base.lazy import Lazy
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
@@ -116,7 +117,15 @@ def dlc_schedules() -> "Iterable[type[Choice] | Lazy]":
     ...
 
 
-@stable
+@hookspec
+def dlc_samples() -> "Samples | Lazy":
+    """What `dlc plugins test` runs the plugin on: `Lazy("samples", "dlc_example.samples:SAMPLES")`.
+
+    A `dlc.Samples`: instances of its ops, graphs that its passes change, models, kernels. Builds never ask for it.
+    """
+    ...
+
+
 @hookspec
 def dlc_optimizers() -> "Iterable[type[Optimizer] | Lazy]":
     """Optimizers of training programs: classes derived from `dlc.training.parts.Optimizer`.
@@ -148,6 +157,7 @@ def dlc_machines() -> Iterable[Path]:
     ...
 
 
+@stable
 @hookspec
 def dlc_step_done(event: "StepRecord[Any]") -> None:
     """Observe a finished step: timers, dumpers and viewers live here."""

@@ -59,6 +59,8 @@ LINES = {
     "cache_audit": ["cache", "audit", "small.onnx"],
     "trust": ["trust"],
     "plugins": ["plugins"],
+    "plugins_new": ["plugins", "new", "pass", "some-pass"],
+    "plugins_test": ["plugins", "test", "kernel", "--only", "documented"],
     "doctor": ["doctor"],
 }
 

@@ -12,33 +12,19 @@ import numpy as np
 import pytest
 
 from dlc.base.types import Type, f32, i64
-from dlc.graph import Graph, Input, Op, evaluate, parse_graph, print_graph, toposort, verify
+from dlc.graph import Input, Op, evaluate, parse_graph, print_graph, verify
 from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import ShapeError
 from dlc.kernel.evaluate import run_kernel
 from dlc.ops import elementwise, index, linear, pool, reduce, shape
 from dlc.plugins.builtin import dlc_ops
+from dlc.verify.kit.ops import derived, graph_of
 from tests.ops.samples import feed, samples
 
 Array = Any
 
 SAMPLES: list[Op] = list(samples())
 CLASSES = {cls.text_name: cls for cls in dlc_ops()}
-
-
-def graph_of(op: Op) -> Graph:
-    inputs = tuple(i for i in toposort((op,)) if isinstance(i, Input))
-    return Graph(inputs, (op,), ("y",))
-
-
-def derived(op: Op, arrays: list[Array]) -> Array:
-    """The value by the declaration alone: the kernel's loops, or the composition down to kernels."""
-    if op.expansion is None:
-        return run_kernel(op.kernel, arrays)[0]
-    known: dict[Op, Array] = dict(zip(op.operands, arrays, strict=True))
-    for part in toposort((op.expansion,), known):
-        known[part] = derived(part, [known[x] for x in part.operands])
-    return known[op.expansion]
 
 
 def close(got: Array, expected: Array) -> None:

@@ -21,8 +21,8 @@ from dlc.ops.elementwise import Add, Exp, Mul, Neg, Relu
 from dlc.ops.linear import MatMul
 from dlc.ops.reduce import CumSum, ReduceSum
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
+from dlc.verify.kit.random_graphs import feeds, random_graph
 from tests.passes.arena import check_plan, execute
-from tests.passes.random_graphs import feeds, random_graph
 from tests.passes.test_properties import GRAPHS, made
 
 BEFORE = ("lower", "lower,layout,fuse", "fold-constants,simplify,expand,fold-constants,lower,layout,fuse")

@@ -16,8 +16,8 @@ from dlc.graph.constants import compute_ops
 from dlc.passes.presets import PIPELINES
 from dlc.passes.views import is_view
 from dlc.spec import Spec
+from dlc.verify.kit.random_graphs import feeds
 from tests.passes.arena import check_plan, execute
-from tests.passes.random_graphs import feeds
 from tests.passes.test_properties import PASSES
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

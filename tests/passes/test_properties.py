@@ -20,7 +20,7 @@ from dlc.graph.graph import MAX_ORIGINS
 from dlc.kernel.expr import Const, Load
 from dlc.plugins.builtin import dlc_passes
 from dlc.spec import Spec
-from tests.passes.random_graphs import feeds, random_graph
+from dlc.verify.kit.random_graphs import feeds, random_graph
 
 PASSES: dict[str, type[AnyPass]] = {lazy.name: lazy.load() for lazy in dlc_passes()}
 GRAPHS = st.builds(random_graph, st.integers(0, 2**32), st.integers(1, 14))
@@ -139,7 +139,7 @@ def computed(graph: Graph) -> set[str]:
 DIGESTS = """
 from dlc.api.passes import run_passes
 from dlc.base.report import Report
-from tests.passes.random_graphs import random_graph
+from dlc.verify.kit.random_graphs import random_graph
 from tests.passes.test_properties import made
 from dlc.driver.state_text import print_state
 from hashlib import sha256

@@ -63,7 +63,8 @@ class Run:
 
     def __post_init__(self) -> None:
         """Raises DlcError (USAGE) if there are several ranks and the program cannot be trained by them."""
-        self._together = Together(self.program, self.ranks, self.statistics, lambda: self.stop, losses=self.course.losses)
+        course = self.course
+        self._together = Together(self.program, self.ranks, self.statistics, lambda: self.stop, course.losses)
 
     @property
     def done(self) -> int:

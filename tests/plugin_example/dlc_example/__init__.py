@@ -79,3 +79,9 @@ def dlc_machines() -> Iterable[Path]:
 def dlc_backends() -> Iterable[Lazy]:
     """Programs in Python."""
     return [Lazy("numpy", "dlc_example.backend:Numpy")]
+
+
+@hookimpl
+def dlc_samples() -> Lazy:
+    """What `dlc plugins test` runs all of this on."""
+    return Lazy("samples", "dlc_example.samples:SAMPLES")

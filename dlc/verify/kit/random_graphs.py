@@ -1,7 +1,7 @@
 """Random small models: operands are drawn from what was made before, so values are shared, dropped and returned twice.
 
-Arithmetic is in f64: passes may change rounding, and in f64 that is far below what the comparisons allow. Functions
-with steps (floor, comparisons) read inputs only, where rounding has not reached them.
+Arithmetic is in f64 unless a target asks for another type: passes may change rounding, and in f64 that is far below
+what comparisons allow. Functions with steps (floor, comparisons) read inputs only, where rounding has not reached them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from random import Random
 
 import numpy as np
 
-from dlc.base.types import Type, bool_, f64, i64
-from dlc.graph import Constant, Graph, Input, Item, Op, Splat, Tensor
+from dlc.base.types import Array, DType, Type, bool_, f64, i64
+from dlc.graph import Constant, Graph, Input, Item, Op, Splat, Tensor, toposort
 from dlc.ops.elementwise import (
     Abs,
     Add,
@@ -54,20 +54,22 @@ class Maker:
 
     random: Random
     values: list[Op] = field(default_factory=list[Op])
+    dtype: DType = f64
 
     def any(self) -> Op:
         """A value made before; recent ones more often, so that chains grow."""
         return self.random.choice(self.values[-4:] if self.random.random() < 0.7 else self.values)
 
     def source(self) -> Op:
+        """An input."""
         return self.random.choice([v for v in self.values if isinstance(v, Input)])
 
     def weights(self, *shape: int) -> Op:
         """A constant, at times one value everywhere."""
         if self.random.random() < 0.2:
-            return Splat(self.random.choice((0.5, 1.0, 2.0)), Type(f64, shape))
+            return Splat(self.random.choice((0.5, 1.0, 2.0)), Type(self.dtype, shape))
         values = np.random.default_rng(self.random.randrange(1000)).uniform(0.5, 1.5, shape)
-        return Constant(Tensor.of(values))
+        return Constant(Tensor.of(values, self.dtype))
 
     def matching(self, shape: tuple[int, ...]) -> Op:
         """Something that broadcasts with a shape: a value, or a constant with some dimensions of 1."""
@@ -78,6 +80,7 @@ class Maker:
         return self.weights(*(e if self.random.random() < 0.7 else 1 for e in kept))
 
     def axis(self, x: Op) -> int:
+        """A dimension of a value."""
         return self.random.randrange(len(x.shape))
 
     def image(self) -> Op:
@@ -97,38 +100,44 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 def unary(m: Maker) -> Op:
+    """A function of one value."""
     x = m.any()
     bounded = Clip(x, low=-3.0, high=3.0)
     return m.random.choice((Relu(x), Neg(x), Tanh(x), Sigmoid(x), Gelu(x), Exp(bounded), Sqrt(Abs(x)), bounded))
 
 
 def binary(m: Maker) -> Op:
+    """A function of two values that broadcast."""
     a = m.any()
     b = m.matching(a.shape)
     if m.random.random() < 0.3:
         a, b = b, a
     kind = m.random.choice((Add, Sub, Mul, Minimum, Maximum, Div))
-    return Div(a, Add(Abs(b), Splat(1.0, Type(f64, ())))) if kind is Div else kind(a, b)
+    return Div(a, Add(Abs(b), Splat(1.0, Type(m.dtype, ())))) if kind is Div else kind(a, b)
 
 
 def stepped(m: Maker) -> Op:
+    """A function with steps, of an input."""
     x = m.source()
-    whole = Cast(Cast(Floor(x), i64), f64)
-    return m.random.choice((whole, Where(Less(x, m.weights()), x, Tanh(x)), Cast(Less(x, m.weights(1)), f64)))
+    whole = Cast(Cast(Floor(x), i64), m.dtype)
+    return m.random.choice((whole, Where(Less(x, m.weights()), x, Tanh(x)), Cast(Less(x, m.weights(1)), m.dtype)))
 
 
 def reduction(m: Maker) -> Op:
+    """A sum, mean or maximum over some dimensions."""
     x = m.any()
     axes = tuple(sorted(m.random.sample(range(len(x.shape)), m.random.randint(0, len(x.shape)))))
     return m.random.choice((ReduceSum, ReduceMean, ReduceMax))(x, axes=axes, keep=m.random.random() < 0.5)
 
 
 def along(m: Maker) -> Op:
+    """Softmax or cumulative sums."""
     x = m.any()
     return m.random.choice((Softmax(x, axis=m.axis(x)), CumSum(x, axis=m.axis(x), reverse=m.random.random() < 0.5)))
 
 
 def norm(m: Maker) -> Op:
+    """A normalisation."""
     x = m.any()
     if len(x.shape) > 1 and m.random.random() < 0.5:
         scale, bias, mean, var = (m.weights(x.shape[1]) for _ in range(4))
@@ -138,6 +147,7 @@ def norm(m: Maker) -> Op:
 
 
 def product(m: Maker) -> Op:
+    """A matrix product."""
     x = m.any()
     n = m.random.randint(1, 4)
     if len(x.shape) == 2 and m.random.random() < 0.6:
@@ -150,6 +160,7 @@ def product(m: Maker) -> Op:
 
 
 def convolution(m: Maker) -> Op:
+    """A convolution, at times transposed or in groups."""
     x = m.image()
     spatial, channels = len(x.shape) - 2, x.shape[1]
     group = channels if m.random.random() < 0.3 else 1
@@ -164,6 +175,7 @@ def convolution(m: Maker) -> Op:
 
 
 def pool(m: Maker) -> Op:
+    """A pooling."""
     x = m.image()
     window = tuple(min(2, e) for e in x.shape[2:])
     if m.random.random() < 0.2:
@@ -172,6 +184,7 @@ def pool(m: Maker) -> Op:
 
 
 def reshape(m: Maker) -> Op:
+    """Another shape with as many elements."""
     x = m.any()
     sizes = [*x.shape]
     if len(sizes) > 1 and m.random.random() < 0.5:
@@ -183,11 +196,13 @@ def reshape(m: Maker) -> Op:
 
 
 def transpose(m: Maker) -> Op:
+    """Dimensions in another order."""
     x = m.any()
     return Transpose(x, perm=tuple(m.random.sample(range(len(x.shape)), len(x.shape))))
 
 
 def concat(m: Maker) -> Op:
+    """Values one after another."""
     x = m.any()
     axis = m.axis(x)
     rest = [v for v in m.values if _beside(v.shape, x.shape, axis)]
@@ -199,6 +214,7 @@ def _beside(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> bool:
 
 
 def cut(m: Maker) -> Op:
+    """A slice."""
     x = m.any()
     starts, sizes, steps = list[int](), list[int](), list[int]()
     for extent in x.shape:
@@ -212,6 +228,7 @@ def cut(m: Maker) -> Op:
 
 
 def widened(m: Maker) -> Op:
+    """A padded or repeated value."""
     x = m.any()
     if m.random.random() < 0.5:
         return Pad(x, pads=tuple(m.random.randint(0, 1) for _ in range(2 * len(x.shape))), value=1.0)
@@ -219,6 +236,7 @@ def widened(m: Maker) -> Op:
 
 
 def gather(m: Maker) -> Op:
+    """Chosen rows."""
     x = m.any()
     axis = m.axis(x)
     picked = [m.random.randrange(-x.shape[axis], x.shape[axis]) for _ in range(m.random.randint(1, 3))]
@@ -231,19 +249,35 @@ KINDS: tuple[Callable[[Maker], Op], ...] = (
 )
 
 
-def random_graph(seed: int, ops: int) -> Graph:
-    """A model of up to `ops` ops (some are composed of a few), each named as its source node."""
+def random_graph(
+    seed: int,
+    ops: int,
+    dtype: DType = f64,
+    accepts: Callable[[Op], bool] = lambda op: True,  # noqa: ARG005
+) -> Graph:
+    """A model of up to `ops` ops (some are composed of a few), each named as its source node.
+
+    Args:
+        seed: Of all choices.
+        ops: How many are tried.
+        dtype: Of all arithmetic.
+        accepts: Whether a target has an op: those that it does not have are left out.
+    """
     random = Random(seed)
-    maker = Maker(random)
+    maker = Maker(random, dtype=dtype)
     shapes = random.choice((((2, 3), (3, 4)), ((1, 3, 4, 4), (1, 3, 4, 4)), ((2, 4), (1, 2, 3, 4)), ((5,), (2, 5))))
-    inputs = [Input(f"x{k}", Type(f64, shape)) for k, shape in enumerate(shapes)]
+    inputs = [Input(f"x{k}", Type(dtype, shape)) for k, shape in enumerate(shapes)]
     maker.values += [*inputs, maker.weights(*shapes[0])]
+    known: set[Op] = set(maker.values)
     origins: dict[str, tuple[str, ...]] = {}
     for k in range(ops):
         made = random.choice(KINDS)(maker)
         # Scalars would end most of what can follow.
-        if 0 < made.type.size <= LARGEST and made.shape and len(made.shape) < 5 and made.dtype is f64:
+        if not (0 < made.type.size <= LARGEST and made.shape and len(made.shape) < 5 and made.dtype is dtype):
+            continue
+        if all(accepts(x) for x in toposort((made,), known) if not isinstance(x, (Input, Constant, Splat))):
             maker.values.append(made)
+            known.add(made)
             _name(made, f"node{k}", origins)
     last = maker.values[-min(3, len(maker.values)) :]
     outputs = random.sample(last, random.randint(1, len(last)))
@@ -263,10 +297,10 @@ def _name(op: Op, name: str, origins: dict[str, tuple[str, ...]]) -> None:
             stack += x.operands
 
 
-def feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+def feeds(graph: Graph, seed: int) -> dict[str, Array]:
     """Normal values for floats, small numbers for the rest."""
     rng = np.random.default_rng(seed)
-    out: dict[str, np.ndarray] = {}
+    out: dict[str, Array] = {}
     for i in graph.inputs:
         drawn = (
             rng.normal(0, 1, i.shape) if i.dtype.is_float else rng.integers(0, 2 if i.dtype is bool_ else 9, i.shape)

@@ -1,0 +1,73 @@
+"""Every check of the kit, and the cases that one plugin makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from dlc.base.diagnostics import DlcError
+from dlc.verify.kit import backends, builds, contract, frontends, node_tests, ops, optimizers, passes, schedules, start
+from dlc.verify.kit.check import Case, Check, Result, Skipped, Wrong
+from dlc.verify.kit.subject import in_words
+
+if TYPE_CHECKING:
+    from dlc.verify.kit.subject import Subject
+
+CHECKS: Final[tuple[Check, ...]] = tuple(
+    check
+    for module in (contract, start, ops, passes, schedules, optimizers, frontends, backends, node_tests, builds)
+    for check in module.CHECKS
+)
+
+
+def cases(subject: Subject, only: Sequence[str] = ()) -> Iterator[Case]:
+    """What is asked of a plugin.
+
+    Args:
+        subject: The plugin.
+        only: Words, of which the name of a check or of what it is asked of has one; () for all.
+    """
+    for check in CHECKS:
+        if check.level > subject.level:
+            continue
+        for entry in (None,) if check.kind is None else subject.entries(check.kind):
+            case = Case(check, entry, subject.plugin.name)
+            if not check.concerns(subject, entry):
+                continue
+            if not only or any(word in str(case) for word in only):
+                yield case
+        # Of a plugin that cannot be imported, nothing else is known.
+        if check.name == "plugin" and subject.plugin.state != "ok":
+            return
+
+
+def run(subject: Subject, case: Case) -> Result:
+    """What becomes of a case. Whatever a plugin raises is a result."""
+    start, help = time.perf_counter(), ""
+    try:
+        state, text = "ok", case.check.run(subject, case.entry)
+    except Wrong as problem:
+        state, text, help = "failed", str(problem), problem.help
+    except Skipped as problem:
+        state, text, help = "skipped", str(problem), problem.help
+    except DlcError as problem:
+        state, text, help = "failed", in_words(problem), problem.diagnostics[0].help
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  # a plugin's code may raise anything
+        state, text, help = (
+            "failed",
+            in_words(problem),
+            "report errors in models as DlcErrors; mend the line named here",
+        )
+    seconds = time.perf_counter() - start
+    return Result(case.check.name, case.subject, state, text, help, case.check.level, seconds)  # type: ignore[arg-type]
+
+
+def level_reached(results: Sequence[Result]) -> int:
+    """The level of a port up to which every check of backends holds; 0 where there is none, or the first fails."""
+    reached = 0
+    for level in sorted({r.level for r in results if r.level}):
+        if any(r.state != "ok" for r in results if r.level == level):
+            break
+        reached = level
+    return reached
