@@ -210,7 +210,7 @@ _EXPORTS = {
     "i32": "dlc.base.types:i32",
     "i64": "dlc.base.types:i64",
     "i8": "dlc.base.types:i8",
-    "kernel": "dlc.kernel:",
+    "kernel": "dlc.driver.python.kernel:kernel",
     "load": "dlc.runtime.loading:load",
     "make_graph": "dlc.graph:make_graph",
     "nn": "dlc.driver.python.nn:",

@@ -39,8 +39,10 @@ def mark(name: str) -> str:
 
 
 def definition(name: str) -> Any:
-    """The class or function behind a public name."""
+    """The class, function or module behind a public name."""
     module, _, attribute = exports()[name].partition(":")
+    if not attribute:
+        return _loaded(module)
     found = _loaded(module)[attribute]
     while found.is_alias:
         module, _, attribute = found.target_path.rpartition(".")
@@ -49,7 +51,7 @@ def definition(name: str) -> Any:
 
 
 def exports() -> dict[str, str]:
-    """Public name → "module:attribute"."""
+    """Public name → "module:attribute", or "module:" of a module."""
     table: dict[str, str] = vars(dlc)["_EXPORTS"]
     return table
 
@@ -84,6 +86,10 @@ def _page(name: str, found: Any) -> str:
             lines += [f"## {method.name}", "", *_function(method)]
     elif found.is_function:
         lines += _function(found)
+    elif found.is_module:
+        lines += _docstring(found)
+        for function in _methods(found):
+            lines += [f"## {function.name}", "", *_function(function)]
     else:
         lines += [f"```python\n{name} = {found.value}\n```", "", *_docstring(found)]
     lines += [f"Defined in `{found.filepath.relative_to(ROOT)}`.", ""]
