@@ -113,7 +113,8 @@ def _fields(found: Any) -> Iterator[str]:
 
 
 def _methods(found: Any) -> list[Any]:
-    return [m for m in found.members.values() if m.is_function and not m.name.startswith("_") and m.docstring]
+    own = (m for m in found.members.values() if not m.is_alias and m.is_function and not m.name.startswith("_"))
+    return [m for m in own if m.docstring]
 
 
 def _function(found: Any) -> Iterator[str]:

@@ -17,6 +17,7 @@ TOP = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "RE
 """Pages of the checkout's top level → their names on the site."""
 GENERATED = {"Python interface": "api", "Hooks": "hooks"}
 """Title in the navigation → directory of generated pages with an index."""
+_IMAGE = re.compile(r"(?P<head>!\[[^\]]*\]\()(?P<target>[^)\s]+)\)")
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 _FENCED = re.compile(r"(^`{3,}.*?^`{3,}[ \t]*$)", re.MULTILINE | re.DOTALL)
@@ -53,6 +54,10 @@ def stage(pages: Path) -> list[Any]:
     pages.mkdir(parents=True)
     for path in sorted(DOCS.glob("*.md")):
         (pages / _name(path)).write_text(_page(path, pages), encoding="utf-8")
+    for path in _others():
+        copy = pages / path.relative_to(DOCS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
     for name, target in TOP.items():
         (pages / target).write_text(_page(ROOT / name, pages), encoding="utf-8")
     for directory, made in (("api", api.pages()), ("hooks", hooks.pages(ROOT))):
@@ -60,6 +65,12 @@ def stage(pages: Path) -> list[Any]:
         for name, text in made.items():
             (pages / directory / name).write_text(text, encoding="utf-8")
     return list(_navigation((DOCS / "README.md").read_text(encoding="utf-8"), pages))
+
+
+def _others() -> list[Path]:
+    """Pictures and data beside the pages."""
+    own = Path(__file__).parent
+    return [p for p in sorted(DOCS.rglob("*")) if p.is_file() and p.suffix != ".md" and own not in p.parents]
 
 
 def _name(path: Path) -> str:
@@ -70,7 +81,17 @@ def _page(path: Path, pages: Path) -> str:
     """The text of a page, its links into the checkout changed to what the site has."""
     text = path.read_text(encoding="utf-8")
     parts = _FENCED.split(text)
-    return "".join(part if k % 2 else _LINK.sub(lambda m: _link(m, path, pages), part) for k, part in enumerate(parts))
+    return "".join(part if k % 2 else _linked(part, path, pages) for k, part in enumerate(parts))
+
+
+def _linked(text: str, page: Path, pages: Path) -> str:
+    text = _IMAGE.sub(lambda m: f"{m['head']}{_picture(m['target'], page)})", text)
+    return _LINK.sub(lambda m: _link(m, page, pages), text)
+
+
+def _picture(target: str, page: Path) -> str:
+    path = (page.parent / target).resolve()
+    return path.relative_to(DOCS).as_posix() if path.is_relative_to(DOCS) else target
 
 
 def _link(match: re.Match[str], page: Path, pages: Path) -> str:

@@ -37,6 +37,9 @@ def grad(function: Any, wrt: Wrt = 0, *, of: str = "") -> Function:
             tuple or dict of arrays. Floats only.
         of: The output to differentiate, where the function returns a dict; by default its only one.
 
+    Returns:
+        A function compiled when it is called: of the same arguments, with gradients in the shapes of what `wrt` has.
+
     Raises:
         DlcError: there is no such argument; and when it is called: the output is no scalar, an argument has no floats,
             or an op on the way has no gradient.
@@ -47,7 +50,19 @@ def grad(function: Any, wrt: Wrt = 0, *, of: str = "") -> Function:
 
 
 def value_and_grad(function: Any, wrt: Wrt = 0, *, of: str = "") -> Function:
-    """The function of a scalar and its gradient, as a pair: (value, gradients). Arguments as for `grad`."""
+    """The function of a scalar and its gradient, which computes both at once.
+
+    Args:
+        function: As for `grad`.
+        wrt: As for `grad`.
+        of: As for `grad`.
+
+    Returns:
+        A function compiled when it is called: of the same arguments, with the pair (value, gradients).
+
+    Raises:
+        DlcError: as `grad`.
+    """
     f = _function(function)
     names = [_argument(f, one) for one in ([wrt] if isinstance(wrt, (int, str)) else wrt)]
 

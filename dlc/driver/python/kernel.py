@@ -39,6 +39,9 @@ def kernel(function: Any = None, **options: Any) -> Any:
         function: The function or the text; without one, a decorator is returned.
         options: As for `dlc.compile`: target, settings, cache, ….
 
+    Returns:
+        The function, compiled when it is called; or the decorator that makes one.
+
     Raises:
         DlcError: an annotation is no type, or the kernel's text is wrong.
     """
