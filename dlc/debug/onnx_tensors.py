@@ -17,6 +17,7 @@ from dlc.base.diagnostics import ExitCode, Location, error
 from dlc.base.types import Array
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
+from dlc.verify.reference import exact_session, multiplies_integers
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,9 @@ def values_of(model: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> M
     asked.CopyFrom(model)
     del asked.graph.output[:]
     asked.graph.output.extend(library.ValueInfoProto(name=name) for name in names)
-    options: Any = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     try:
-        session: Any = runtime.InferenceSession(asked.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        content = asked.SerializeToString()
+        session = exact_session(runtime, content, multiplies_integers(content))
         given = {i.name for i in session.get_inputs()}
         values: list[Any] = session.run(list(names), {n: v for n, v in feeds.items() if n in given})
     # onnxruntime and protobuf raise classes of their own.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -57,6 +58,44 @@ def choose(kind: Kind, model: Path | None) -> Literal["onnxruntime", "numpy"]:
     return kind
 
 
+def exact_session(runtime: Any, model: str | bytes, of_integers: bool) -> Any:
+    """A session of onnxruntime that computes what a model says: without optimisation, and without overflow.
+
+    On x86 without VNNI, its products of uint8 and int8 add pairs of products in 16 bits, which may overflow. It has an
+    option against that, an optimisation of weights, which knows no int8 activations.
+
+    Args:
+        runtime: The module onnxruntime.
+        model: A file's name, or its content.
+        of_integers: Whether the model has operators that multiply integers: see `multiplies_integers`.
+    """
+    levels = runtime.GraphOptimizationLevel
+    for level in ([levels.ORT_ENABLE_EXTENDED] if of_integers else []) + [levels.ORT_DISABLE_ALL]:
+        options: Any = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = level
+        exact = {"providers": ["CPUExecutionProvider"]}
+        if level != levels.ORT_DISABLE_ALL:
+            options.add_session_config_entry("session.x64quantprecision", "1")
+            exact["disabled_optimizers"] = ["QDQSelectorActionTransformer"]  # takes softmax for one of integers
+        try:
+            return runtime.InferenceSession(model, options, **exact)
+        # It raises classes of its own, RuntimeError among them.
+        except Exception:
+            if level == levels.ORT_DISABLE_ALL:
+                raise
+    raise AssertionError("the last level returns or raises")
+
+
+def multiplies_integers(model: bytes | mmap) -> bool:
+    """Whether the content of a model's file names an operator that multiplies integers."""
+    return any(model.find(name) >= 0 for name in _OF_INTEGERS)
+
+
+_OF_INTEGERS: Final = (b"QLinearConv", b"QLinearMatMul", b"QGemm", b"ConvInteger", b"MatMulInteger")
+"""Operators that multiply integers."""
+
+
 def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Reference:
     """The model in onnxruntime, on one thread and without optimisation, so that it is judged as it is written.
 
@@ -67,11 +106,10 @@ def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyT
     import onnxruntime as ort  # pyright: ignore
 
     runtime: Any = ort
-    options: Any = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
     try:
-        session: Any = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            of_integers = multiplies_integers(content)
+        session = exact_session(runtime, str(model), of_integers)
     # onnxruntime raises classes of its own, RuntimeError among them, for a model that it does not accept.
     except Exception as problem:  # noqa: BLE001
         raise _refused(model, problem) from None

@@ -11,7 +11,7 @@ from dlc.api.program import Port, Signature
 from dlc.api.training import Classes
 from dlc.base.diagnostics import Diagnostic, error
 from dlc.base.types import DTYPES, Array, Type
-from dlc.training.step.losses import AnyLoss, parse_loss
+from dlc.training.step.losses import parse_loss
 
 
 class Linear:
@@ -30,7 +30,7 @@ class Linear:
         accumulate: int = 1,
         dtype: str = "f32",
     ) -> None:
-        kind: AnyLoss = parse_loss(loss)
+        kind = parse_loss(loss)
         self._kind, self._lr, self._accumulate, self._batch = kind, lr, accumulate, batch
         self._is_classes = kind.name == "cross-entropy"
         ignore = getattr(kind, "ignore", None)
@@ -124,9 +124,9 @@ class Linear:
         scores = self._scores(x)
         return {"loss": np.float32(self._loss(scores, y)), "scores": scores}  # pyright: ignore[reportReturnType]
 
-    def __call__(self, *, out: Mapping[str, Array] | None = None, **inputs: Array) -> dict[str, Array]:
+    def __call__(self, *, out: Mapping[str, object] | None = None, **inputs: object) -> dict[str, Array]:
         assert out is None
-        return {"scores": self._scores(inputs["x"])}
+        return {"scores": self._scores(np.asarray(inputs["x"]))}
 
     def parameters(self) -> dict[str, Array]:
         return self._parameters

@@ -68,9 +68,9 @@ class Fake:
         port = Port("p0", Type(f32, (4,)))
         return Signature((port,), (Port("r0", port.type),))
 
-    def __call__(self, *, out: Mapping[str, Array] | None = None, **inputs: Array) -> dict[str, Array]:
+    def __call__(self, *, out: Mapping[str, object] | None = None, **inputs: object) -> dict[str, Array]:
         del out
-        return {"r0": inputs["p0"] * np.float32(self.factor)}
+        return {"r0": np.asarray(inputs["p0"]) * np.float32(self.factor)}
 
 
 class FakeProfiler:
