@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -137,8 +138,8 @@ class Machines:
 
     def weights(self, coefficients: Array) -> Array:
         """[pairs, S] from [classes - 1, S]: pair (i, j) takes row j - 1 for the vectors of i, row i for those of j."""
-        starts = np.concatenate([[0], np.cumsum(self.counts)])
-        found = np.zeros((len(self.pairs), starts[-1]))
+        starts = [0, *accumulate(self.counts)]
+        found: Array = np.zeros((len(self.pairs), starts[-1]))
         for k, (i, j) in enumerate(self.pairs):
             for row, own in ((j - 1, i), (i, j)):
                 where = slice(starts[own], starts[own + 1])
@@ -187,14 +188,20 @@ def _coupled(r: Op, n: int) -> Op:
         running = far if running is None else e.And(running, far)
         found = p
         for t in range(n):
-            here = constant([t], i64)
-            own = Gather(diagonal, here, axis=1)
-            step = e.Div(e.Sub(total, Gather(qp, here, axis=1)), own)
-            scale = e.Add(number(1, step), step)
-            grown = e.Add(e.Mul(step, own), e.Mul(number(2, step), Gather(qp, here, axis=1)))
-            total = e.Div(e.Add(total, e.Mul(step, grown)), e.Mul(scale, scale))
-            found = e.Div(e.Add(found, e.Mul(step, constant(np.eye(n)[t], r.dtype))), scale)
-            row = Reshape(Gather(q, here, axis=1), to=(batch, n))
-            qp = e.Div(e.Add(qp, e.Mul(step, row)), scale)
+            found, qp, total = _moved(found, qp, total, q, diagonal, t)
         p = e.Where(running, found, p)
     return p
+
+
+def _moved(p: Op, qp: Op, total: Op, q: Op, diagonal: Op, t: int) -> tuple[Op, Op, Op]:
+    """p, q·p and p·q·p after a step along one coordinate."""
+    batch, n = p.shape
+    here = constant([t], i64)
+    own = Gather(diagonal, here, axis=1)
+    step = e.Div(e.Sub(total, Gather(qp, here, axis=1)), own)
+    scale = e.Add(number(1, step), step)
+    grown = e.Add(e.Mul(step, own), e.Mul(number(2, step), Gather(qp, here, axis=1)))
+    total = e.Div(e.Add(total, e.Mul(step, grown)), e.Mul(scale, scale))
+    p = e.Div(e.Add(p, e.Mul(step, constant(np.eye(n)[t], p.dtype))), scale)
+    row = Reshape(Gather(q, here, axis=1), to=(batch, n))
+    return p, e.Div(e.Add(qp, e.Mul(step, row)), scale), total
