@@ -6,7 +6,7 @@ from typing import Final, Literal
 from dlc.base.diagnostics import Diagnostic
 
 RELEASED_WITH_CORE: Final = frozenset(
-    {"dlc", "dlc-backend-c", "dlc-backend-s2train", "dlc-frontend-kernel", "dlc-frontend-onnx"}
+    {"dlc", "dlc-backend-c", "dlc-backend-s2train", "dlc-frontend-kernel", "dlc-frontend-onnx", "dlc-frontend-torch"}
 )
 """Distributions of this project, released together: what goes wrong in them is reported to it."""
 

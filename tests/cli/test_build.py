@@ -156,11 +156,11 @@ def test_html(dlc: Dlc) -> None:
     """Everything in one file that loads nothing: memory over time, the bound, kernels with their work."""
     assert dlc("build", "small.onnx", "--html", "-o", "out", "-q", "-p", "expand,lower,order,plan-memory").code == 0
     page = Path("out/report.html").read_text(encoding="utf-8")
-    for part in ("<h2>Passes</h2>", "<h2>Graph</h2>", "<h2>Memory</h2>", "<svg", "<polyline", "Kernels"):
+    for part in (">Passes</h2>", ">Graph</h2>", ">Memory</h2>", "<svg", "<polyline", "Kernels"):
         assert part in page
-    assert not re.search(r"<script|<link|https?://|url\(|@import|<img|<iframe", page)
-    assert page[page.index("<h2>Memory") :].count("<rect") == 2  # of three values in a chain, the last is the caller's
-    assert "24 multiply-accumulates" in page  # 2 x 3 x 4
+    loading = page.replace("http://www.w3.org/2000/svg", "")  # the name of a language
+    assert not re.search(r"<script[^>]* src|<link|https?://|url\(|@import|<img|<iframe", loading)
+    assert "<dt>MACs</dt><dd>24</dd>" in page  # 2 x 3 x 4
 
 
 def test_jobs_do_not_change_the_result(dlc: Dlc) -> None:

@@ -83,7 +83,7 @@ def test_a_killed_worker_costs_one_job(dlc: Dlc, models: None, monkeypatch: pyte
         ("one.dlc", "out/one", True),
         ("two.dlc", "out/two", True),
     ]
-    assert one["cache"]["misses"] > 0  # as it went at the worker; here it was installed
+    assert one["cache"]["misses"] + two["cache"]["misses"] > 0  # as it went at workers; here they were installed
     assert bad["diagnostics"][0]["location"]["source"] == "bad.dlc"
     assert not Path("out/bad").exists()
     assert [d["code"] for d in found["diagnostics"] if d["severity"] == "warning"] == ["lost-worker"]

@@ -33,7 +33,7 @@ def build(dlc: Dlc, *flags: str, train: str = TRAIN[1], code: int = 0) -> dict[s
 
 
 def functions(document: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(step["function"] for step in document["steps"] if "function" in step))
+    return list(dict.fromkeys(step["function"] for step in document["steps"] if step["function"]))
 
 
 def test_it_makes_one_program_of_its_functions(dlc: Dlc) -> None:
