@@ -11,6 +11,10 @@ import pytest
 LIMIT = 0.150
 """Seconds of user and system time."""
 RUNS = 12
+USUAL = "import asyncio, dataclasses, importlib.metadata, inspect, json, logging, pathlib, subprocess, tomllib"
+RATIO = 1.35
+"""Where the machine is slow or busy, a command may take so many times what the interpreter takes for `USUAL`; it takes
+about as long."""
 """At most; the first that stays below the limit ends the measurement, for other work slows every processor down."""
 
 HEAVY = {"numpy", "onnx", "rich", "typer", "pydantic", "diskcache", "cffi", "jinja2"}
@@ -35,10 +39,12 @@ def test_processor_time(tmp_path: Path, arguments: list[str]) -> None:
     surroundings = environment(tmp_path)
     code = f"from dlc.cli.frame import run; run({arguments!r})"
     processor_time(code, surroundings)  # writes the bytecode
-    found: list[float] = []
-    while len(found) < RUNS and min(found, default=1.0) >= LIMIT:
+    found, usual = [processor_time(code, surroundings)], [processor_time(USUAL, surroundings)]
+    while len(found) < RUNS and min(found) >= max(LIMIT, RATIO * min(usual)):
+        usual.append(processor_time(USUAL, surroundings))
         found.append(processor_time(code, surroundings))
-    assert min(found) < LIMIT, [f"{x * 1000:.0f} ms" for x in found]
+    times = [f"{x * 1000:.0f} ms, {y * 1000:.0f} ms for modules of Python" for x, y in zip(found, usual, strict=True)]
+    assert min(found) < max(LIMIT, RATIO * min(usual)), times
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list", "passes"]], ids=" ".join)
