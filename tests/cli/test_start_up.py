@@ -11,11 +11,11 @@ import pytest
 LIMIT = 0.150
 """Seconds of user and system time."""
 RUNS = 12
+"""At most; the first that stays below the limit ends the measurement, for other work slows every processor down."""
 USUAL = "import asyncio, dataclasses, importlib.metadata, inspect, json, logging, pathlib, subprocess, tomllib"
 RATIO = 1.35
 """Where the machine is slow or busy, a command may take so many times what the interpreter takes for `USUAL`; it takes
 about as long."""
-"""At most; the first that stays below the limit ends the measurement, for other work slows every processor down."""
 
 HEAVY = {"numpy", "onnx", "rich", "typer", "pydantic", "diskcache", "cffi", "jinja2"}
 
