@@ -16,9 +16,10 @@ from dlc_backend_c.target import target_for
 from dlc.api.tuning import Record, Tuning, read_tuning
 from dlc.base.diagnostics import ExitCode
 from dlc.cache import open_cache
+from dlc.driver.executors import cluster
 from dlc.kernel.schedules import parse_choices, print_choices, scheduled
 from dlc.kernel.text import parse_kernel
-from dlc.tune import executors, known
+from dlc.tune import known
 from dlc.tune.place import Place, Tuned
 from tests.cli.conftest import Dlc
 from tests.cli.models import small
@@ -217,7 +218,7 @@ def test_what_cannot_be(dlc: Dlc, arguments: tuple[str, ...], message: str) -> N
 
 
 def test_a_cluster_needs_its_package(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "find_spec", {"distributed": None}.get)
+    monkeypatch.setattr(cluster, "find_spec", {"distributed": None}.get)
     ran = dlc("tune", "product.dlc", *QUICK, "--executor", "dask://localhost:1")
     assert ran.code == ExitCode.USAGE
     assert "the Python package distributed is not installed" in ran.err
