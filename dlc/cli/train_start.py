@@ -63,8 +63,7 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
 
     registry = agree(ranks, lambda: Workspace.open(terminal).registry)
     losses = registry.training_parts.losses
-    path, program, kept = agree(ranks, lambda: _opened(registry, asked, ranks))
-    outputs = Outputs(path, asked.checkpoint_every, asked.export, asked.keep, asked.log, asked.html, kept)
+    path, program = agree(ranks, lambda: _opened(registry, asked, ranks))
     together = agree(ranks, lambda: Together(program, ranks, asked.statistics, losses=losses))
     if ranks.count > 1:
         together.check_equal(_identity(program), "programs")
@@ -77,6 +76,9 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
         patience=asked.patience,
         losses=losses,
     )
+    keeping = ranks.leads and not asked.resume  # asked last: what is wrong with data comes first
+    kept = agree(ranks, lambda: kept_as(path, fresh=asked.fresh) if keeping else None)
+    outputs = Outputs(path, asked.checkpoint_every, asked.export, asked.keep, asked.log, asked.html, kept)
     found = Run(program, course, outputs, ranks=ranks, statistics=asked.statistics)
     if held is not None and (message := agree(ranks, lambda: found.resume(held))):
         terminal.tell(Diagnostic("best-lost", message, "note"))
@@ -87,16 +89,15 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
     return found
 
 
-def _opened(registry: Registry, asked: Asked, ranks: Ranks) -> tuple[Path, TrainingProgram, Path | None]:
-    """(checkpoint, program, where a checkpoint goes that is there already); what is written, rank 0 checks."""
+def _opened(registry: Registry, asked: Asked, ranks: Ranks) -> tuple[Path, TrainingProgram]:
+    """(checkpoint, program); what is written, rank 0 checks."""
     path = checkpoint_file(asked.program, asked.checkpoint)
     found = _program(registry, asked.program, asked.max_memory)
-    if not ranks.leads:
-        return path, found, None
-    files = {"--checkpoint": path, "--export": asked.export, "--log": asked.log, "--html": asked.html}
-    check_outputs(files, (*asked.data, *asked.validation))
-    check_resume(path, resume=asked.resume, fresh=asked.fresh)
-    return path, found, None if asked.resume else kept_as(path, fresh=asked.fresh)
+    if ranks.leads:
+        files = {"--checkpoint": path, "--export": asked.export, "--log": asked.log, "--html": asked.html}
+        check_outputs(files, (*asked.data, *asked.validation))
+        check_resume(path, resume=asked.resume, fresh=asked.fresh)
+    return path, found
 
 
 def _identity(program: TrainingProgram) -> bytes:
