@@ -92,8 +92,11 @@ def multiplies_integers(model: bytes | mmap) -> bool:
     return any(model.find(name) >= 0 for name in _OF_INTEGERS)
 
 
-_OF_INTEGERS: Final = (b"QLinearConv", b"QLinearMatMul", b"QGemm", b"ConvInteger", b"MatMulInteger")
-"""Operators that multiply integers."""
+_OF_INTEGERS: Final = (
+    *(b"QLinearConv", b"QLinearMatMul", b"QGemm", b"QAttention"),
+    *(b"ConvInteger", b"MatMulInteger", b"DynamicQuantize"),
+)
+"""Operators that multiply integers, or what their names begin with."""
 
 
 def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Reference:

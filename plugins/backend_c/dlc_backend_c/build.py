@@ -66,7 +66,7 @@ def _check_cpu(toolchain: Toolchain, options: Options) -> None:
             "wrong-compiler",
             f"the compiler {toolchain.name} builds for {toolchain.machine}, not for {name} ({wanted[0]})",
             help="for a cross compiler choose c{cpu=generic}, with the flags of the processor: "
-            'c{cc=… cpu=generic flags=-mcpu=…}',
+            "c{cc=… cpu=generic flags=-mcpu=…}",
             exit_code=ExitCode.TOOL,
         )
 
