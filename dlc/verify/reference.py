@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from mmap import ACCESS_READ, mmap
@@ -58,38 +59,41 @@ def choose(kind: Kind, model: Path | None) -> Literal["onnxruntime", "numpy"]:
     return kind
 
 
-def exact_session(runtime: Any, model: str | bytes, of_integers: bool) -> Any:
+def exact_session(runtime: Any, model: Path | bytes) -> Any:
     """A session of onnxruntime that computes what a model says: without optimisation, and without overflow.
 
     On x86 without VNNI, its products of uint8 and int8 add pairs of products in 16 bits, which may overflow. It has an
-    option against that, an optimisation of weights, which knows no int8 activations.
+    option against that, an optimisation of weights, which knows no int8 activations: such models are taken as they are.
 
     Args:
         runtime: The module onnxruntime.
-        model: A file's name, or its content.
-        of_integers: Whether the model has operators that multiply integers: see `multiplies_integers`.
+        model: A file, or its content.
     """
-    levels = runtime.GraphOptimizationLevel
-    for level in ([levels.ORT_ENABLE_EXTENDED] if of_integers else []) + [levels.ORT_DISABLE_ALL]:
-        options: Any = runtime.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = level
-        exact = {"providers": ["CPUExecutionProvider"]}
-        if level != levels.ORT_DISABLE_ALL:
-            options.add_session_config_entry("session.x64quantprecision", "1")
-            exact["disabled_optimizers"] = ["QDQSelectorActionTransformer"]  # takes softmax for one of integers
-        try:
-            return runtime.InferenceSession(model, options, **exact)
-        # It raises classes of its own, RuntimeError among them.
-        except Exception:
-            if level == levels.ORT_DISABLE_ALL:
-                raise
-    raise AssertionError("the last level returns or raises")
+    given = model if isinstance(model, bytes) else str(model)
+    providers = ["CPUExecutionProvider"]
+    if _multiplies_integers(model):
+        options = _session_options(runtime, runtime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED)
+        options.add_session_config_entry("session.x64quantprecision", "1")
+        others = ["QDQSelectorActionTransformer"]  # takes softmax for one of integers
+        with suppress(Exception):  # onnxruntime raises classes of its own, RuntimeError among them
+            return runtime.InferenceSession(given, options, providers=providers, disabled_optimizers=others)
+    options = _session_options(runtime, runtime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    return runtime.InferenceSession(given, options, providers=providers)
 
 
-def multiplies_integers(model: bytes | mmap) -> bool:
-    """Whether the content of a model's file names an operator that multiplies integers."""
-    return any(model.find(name) >= 0 for name in _OF_INTEGERS)
+def _session_options(runtime: Any, level: Any) -> Any:
+    options: Any = runtime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = level
+    return options
+
+
+def _multiplies_integers(model: Path | bytes) -> bool:
+    """Whether a model names an operator that multiplies integers."""
+    if isinstance(model, bytes):
+        return any(name in model for name in _OF_INTEGERS)
+    with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return any(content.find(name) >= 0 for name in _OF_INTEGERS)
 
 
 _OF_INTEGERS: Final = (
@@ -110,9 +114,7 @@ def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyT
 
     runtime: Any = ort
     try:
-        with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            of_integers = multiplies_integers(content)
-        session = exact_session(runtime, str(model), of_integers)
+        session = exact_session(runtime, model)
     # onnxruntime raises classes of its own, RuntimeError among them, for a model that it does not accept.
     except Exception as problem:  # noqa: BLE001
         raise _refused(model, problem) from None
