@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dlc.base.diagnostics import escape
-from dlc.html.memory import HEIGHT, WIDTH
+from dlc.html.memory import HEIGHT, WIDTH, Level
 from dlc.record.record import Layer, MachineLimits, StepTimes
 
 BARS: Final = 260
@@ -20,14 +20,6 @@ _RADIUS: Final = (4.0, 24.0)
 _TICKS: Final = 4
 _MARKS: Final = 16
 """Numbers of layers along an axis, at most."""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A number along an axis."""
-
-    at: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -52,8 +44,8 @@ class Bars:
     title: str
     unit: str
     bars: tuple[Bar, ...]
-    levels: tuple[Tick, ...]
-    marks: tuple[Tick, ...]
+    levels: tuple[Level, ...]
+    marks: tuple[Level, ...]
     height: int = BARS
 
 
@@ -95,14 +87,14 @@ def bars(
         )
         for k, (layer, v) in enumerate(zip(layers, found, strict=True))
     )
-    levels = tuple(Tick(BARS * (1 - k * step / top), shown(k * step)) for k in range(math.floor(top / step + 0.5) + 1))
+    levels = tuple(Level(BARS * (1 - k * step / top), shown(k * step)) for k in range(math.floor(top / step + 0.5) + 1))
     return Bars(title, unit, drawn, levels, marks(len(layers)))
 
 
-def marks(count: int) -> tuple[Tick, ...]:
+def marks(count: int) -> tuple[Level, ...]:
     """Numbers of layers below an axis, each in the middle of its layer."""
     step = max(1, round(nice(count / _MARKS)))
-    return tuple(Tick(WIDTH * (k + 0.5) / count, str(k)) for k in range(0, count, step))
+    return tuple(Level(WIDTH * (k + 0.5) / count, str(k)) for k in range(0, count, step))
 
 
 def nice(value: float) -> float:
@@ -147,9 +139,9 @@ class Roofline:
 
     lines: tuple[Roof, ...]
     dots: tuple[Dot, ...]
-    ticks: tuple[Tick, ...]
+    ticks: tuple[Level, ...]
     """Operations per byte."""
-    levels: tuple[Tick, ...]
+    levels: tuple[Level, ...]
     """10^9 operations per second."""
 
 
@@ -194,6 +186,6 @@ def roofline(steps: Sequence[StepTimes], limits: MachineLimits, prefix: str = ""
     return Roofline(
         tuple(lines),
         tuple(dots),
-        tuple(Tick(x(2.0**e), f"{2.0**e:g}") for e in exponents),
-        tuple(Tick(y(10.0**e), f"{10.0**e:g}") for e in decades),
+        tuple(Level(x(2.0**e), f"{2.0**e:g}") for e in exponents),
+        tuple(Level(y(10.0**e), f"{10.0**e:g}") for e in decades),
     )
