@@ -107,6 +107,7 @@ class Shell:
             **{name: value for name, value in os.environ.items() if not name.startswith("DLC_")},
             "PATH": f"{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
             "HOME": str(self.home),
+            "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),  # where rustc is rustup's
             # Open MPI asks for these where tests run as root, on few processors.
             **{f"OMPI_{name}": "1" for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM")},
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
