@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
-from tests.lanes import mark_quick, seconds_of_folders, write_slow
+from tests.lanes import mark_long, mark_quick, seconds_of_folders, write_slow
 from tests.tools import missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
@@ -56,8 +56,10 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 50, 100)  # as the command line does: graphs and kernels have no cycles
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_quick(items)
+    mark_long(items)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

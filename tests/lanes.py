@@ -1,8 +1,11 @@
-"""Which tests are quick: those that a contributor runs after every change, with `-m quick`.
+"""Which tests are quick: those that a contributor runs after every change, with `-m quick`. And which are long.
 
 The slow ones are recorded, not guessed: `pytest -n auto --update-slow` runs everything and writes their list anew. Then
 `pytest -n auto -m quick --update-slow` adds those that wait for what a slow one made before. A new test is quick until
 then.
+
+The long ones only `-m long` runs: larger models, more seeds and more machines of tests of which other cases always run.
+Their list is written by hand, so that each is a decision: no function is in it as a whole.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ import pytest
 
 SLOW_TESTS = Path(__file__).parent / "slow.txt"
 """Functions of tests of which a case takes longer than `QUICK`, one a line."""
+LONG_TESTS = Path(__file__).parent / "long.txt"
+"""Cases that are left out by default, one a line, without what stands behind a `*` at the end."""
 QUICK = 0.3
 """Seconds, with the fixtures that the case is the first to ask for."""
 
@@ -25,6 +30,16 @@ def mark_quick(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if _function(item.nodeid) not in slow:
             item.add_marker(pytest.mark.quick)
+
+
+def mark_long(items: Iterable[pytest.Item]) -> None:
+    """Give the mark `long` to the cases of `LONG_TESTS`."""
+    lines = LONG_TESTS.read_text(encoding="utf-8").splitlines()
+    whole = {line for line in lines if not line.endswith("*")}
+    beginnings = tuple(line[:-1] for line in lines if line.endswith("*"))
+    for item in items:
+        if item.nodeid in whole or item.nodeid.startswith(beginnings):
+            item.add_marker(pytest.mark.long)
 
 
 def write_slow(reports: Iterable[pytest.TestReport]) -> None:
