@@ -12,7 +12,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-SHARING = ("README.md", "docs/cpp.md", "docs/training.md", "examples/digits/README.md")
+SHARING = ("README.md", "docs/cpp.md", "docs/training.md", "docs/troubleshooting.md", "examples/digits/README.md")
 """Pages that build the same programs that learn and do not show what a first build of these does."""
 
 
