@@ -1,6 +1,8 @@
 """What a stage did, reported to its caller: a stage never prints."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from dlc.base.diagnostics import Diagnostic, Location
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Report:
     had its result."""
     kernels: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Digest of a kernel → its cycles of one core and the bytes beyond its caches, as they were estimated."""
+    warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    """What the user should know before the result is used, told by every build that uses it, also from the cache."""
 
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""
@@ -48,3 +52,11 @@ class Report:
     def note(self, text: str) -> None:
         """Record one fact."""
         self.notes.append(text)
+
+    def warn(self, diagnostic: Diagnostic) -> None:
+        """Record what the user should know. Its location needs no file: whoever tells it knows which file is built."""
+        self.warnings.append(replace(diagnostic, severity="warning"))
+
+    def warnings_of(self, file: str) -> list[Diagnostic]:
+        """The warnings, for a build of `file`: a cached result serves files of several names."""
+        return [replace(w, location=replace(w.location or Location(), source=file)) for w in self.warnings]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
+from dlc.base.diagnostics import of_json, to_json
 from dlc.base.report import Report
 from dlc.cache.envelope import Damaged
 from dlc.cache.record import PARTS
@@ -100,6 +101,7 @@ class StepRecord(Generic[T]):
             "misses": misses,
             "missed_as": report.missed_as,
             "notes": report.notes,
+            **({"warnings": [to_json(w) for w in report.warnings]} if report.warnings else {}),
             **({"jobs": report.jobs} if report.jobs else {}),
             **({"kernels": report.kernels} if report.kernels else {}),
         }
@@ -116,13 +118,14 @@ class StepRecord(Generic[T]):
             stored = json.loads(meta["report"])
             misses = [(s, r) for s, r in stored["misses"]]
             report = Report(dict(stored["counts"]), misses, list(stored["notes"]), stored["missed_as"])
+            report.warnings = [of_json(w) for w in stored.get("warnings", ())]
             report.jobs = [(str(s), str(of), float(ms), bool(hit)) for s, of, ms, hit in stored.get("jobs", ())]
             report.kernels = {k: (int(c), int(b)) for k, (c, b) in stored.get("kernels", {}).items()}
             parts = tuple((str(label), str(digest)) for label, digest in json.loads(meta["part_digests"]))
             handle = Handle(meta["kind"], meta["digest"], load, parts)
             ms = record.milliseconds
             return cls(record.key, handle, ms, ms, cached=True, report=report, title=meta["title"])
-        except (KeyError, ValueError, TypeError) as e:
+        except (KeyError, ValueError, TypeError, AttributeError) as e:
             raise Damaged("record without the facts of a step") from e
 
 

@@ -67,7 +67,7 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptio
         written = install_stored(cache, found.files, directory)
     except Lost:
         return None
-    watch = registry.watcher(terminal.tell)
+    watch = registry.watcher(terminal.tell, chosen.model)
     for step in found.steps:
         watch(step)
     if not terminal.quiet:

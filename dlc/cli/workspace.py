@@ -70,7 +70,7 @@ class Workspace:
         from dlc.driver.program import session_of
 
         session = session_of(self.registry, cache, model, jobs)
-        return replace(session, observers=(self.registry.watcher(self.terminal.tell),), on_start=on_start)
+        return replace(session, observers=(self.registry.watcher(self.terminal.tell, str(model)),), on_start=on_start)
 
     def source(self, model: str) -> Source:
         """The model's file. Raises DlcError (USAGE) when there is none."""

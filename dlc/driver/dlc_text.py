@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
-from dlc.base.diagnostics import Location, error
+from dlc.base.diagnostics import Diagnostic, Location, error
 from dlc.base.report import Report
 from dlc.spec import option
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _SNIFFED = 4096
 """Bytes that `sniff` looks at."""
+_SHOWN = 3
+"""Constants that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,20 @@ class Dlc(Frontend):
                 location=Location(source.name, byte=problem.start),
             ) from None
 
+        absent: dict[str, Type] = {}
+
         def constant(type: Type, digest: str) -> Tensor | None:
             if self.weights == "refuse":
                 return None
+            absent[digest] = type
             report.count("random constants")
             return fresh_stand_in(type, digest)
 
         found = getattr(self, "ops", None)
         classes = structure_ops() | found() if found else op_classes(load_registry(kinds=("ops",)))
         state = parse_state(text, classes, constant, source.name)
-        if report.counts.get("random constants"):
-            report.note("constants whose values are not in the text are random")
+        if absent:
+            report.warn(random_constants(absent))
         if not isinstance(state, Graph):
             raise error(
                 "not-a-graph",
@@ -86,3 +91,18 @@ class Dlc(Frontend):
                 help=f"continue it with: dlc opt {source.name} -p …",
             )
         return state
+
+
+def random_constants(absent: Mapping[str, Type]) -> Diagnostic:
+    """The warning that constants of a graph, digest → type, have made-up values."""
+    one = len(absent) == 1
+    what = "1 constant whose values are" if one else f"{len(absent):,} constants whose values are"
+    size = sum(type.nbytes for type in absent.values())
+    return Diagnostic(
+        "random-constants",
+        f"{what} not in the text {'gets' if one else 'get'} random values, {size:,} bytes",
+        "warning",
+        notes=tuple(f"{type} {digest}" for digest, type in list(absent.items())[:_SHOWN]),
+        help="the text is enough for sizes, memory and speed; for results build the model that it was printed from. "
+        "--set dlc.weights=refuse refuses such text",
+    )

@@ -244,6 +244,8 @@ def source_of(model: Any) -> Source:
     Raises:
         DlcError: (USAGE) it is none of these, or there is no such file.
     """
+    from dlc.runtime import manifest
+
     if isinstance(model, Source):
         return model
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -259,6 +261,13 @@ def source_of(model: Any) -> Source:
             exit_code=ExitCode.USAGE,
         )
     path = Path(cast("str", model))
+    if (path / manifest.NAME).is_file():
+        raise error(
+            "built-already",
+            f"{path} is not a model but a program",
+            help="use dlc run, train, verify or show; dlc build needs the model that it was built from",
+            exit_code=ExitCode.USAGE,
+        )
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
         raise error("no-such-file", f"{path} {what}", help="give the file of a model", exit_code=ExitCode.USAGE)

@@ -333,11 +333,16 @@ class Registry:
         message = f"{source.name}: no installed frontend reads this file"
         raise error("unknown-format", message, notes=tuple(broken), help=help)
 
-    def watcher(self, tell: Callable[[Diagnostic], None]) -> Callable[["StepRecord[Any]"], None]:
-        """A function that tells every observer of a step; one that raises is reported and not called again."""
+    def watcher(self, tell: Callable[[Diagnostic], None], file: str) -> Callable[["StepRecord[Any]"], None]:
+        """A function that tells what a step of a build of `file` warns of, and every observer of the step.
+
+        An observer that raises is reported and not called again.
+        """
         working = list(self.observers)
 
         def step_done(event: "StepRecord[Any]") -> None:
+            for warning in event.report.warnings_of(file):
+                tell(warning)
             for observer in tuple(working):
                 try:
                     observer.call(event=event)

@@ -142,3 +142,9 @@ def test_pickles_are_not_loaded(dlc: Dlc) -> None:
         ran = dlc("run", "out", name)
         assert ran.code == ExitCode.USAGE
         assert "cannot be read" in ran.err
+
+
+def test_a_program_is_no_model_to_build(dlc: Dlc) -> None:
+    ran = dlc("build", "out")
+    assert (ran.code, ran.err.partition(":")[0]) == (2, "error[built-already]")
+    assert "dlc run, train, verify or show" in ran.err

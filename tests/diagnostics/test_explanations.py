@@ -10,6 +10,7 @@ from dlc.cli.error_pages import errors_page
 from dlc.cli.frame import run
 from dlc.plugins.explanations import Area, areas, read_area
 from tests.diagnostics.codes_raised import Codes, codes_raised
+from tests.diagnostics.messages import messages
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -52,6 +53,28 @@ def test_codes_and_explanations_go_together() -> None:
         lacking = {c: at[0] for c, at in codes.raised.items() if c not in codes_of(package) | codes_of("dlc")}
         assert not lacking, f"add a section to a file of the folder explanations of {package}"
         assert not codes_of(package) - set(codes.raised), f"{package} explains what it does not raise"
+    # In the same test, because to find where codes are raised takes seconds.
+    checked = [wrong for package in found for wrong in wrong_examples(package)]
+    assert len(checked) > 120
+    assert not [example for example in checked if example], "examples that no call which raises the code prints"
+
+
+def places(package: str, code: str) -> list[str]:
+    """Where a code is raised that a package explains: by itself, or by those that leave it to the core."""
+    theirs = [p for p in PACKAGES if p == package or (package == "dlc" and code not in codes_of(p))]
+    return [place for p in theirs for place in raised()[p].raised.get(code, ())]
+
+
+def wrong_examples(package: str) -> list[str]:
+    """Of each code whose messages are all written where it is raised: its example if it is none of them, else ""."""
+    found: list[str] = []
+    for area in (a for a in explained() if a.package == package):
+        for e in area.explanations:
+            texts = [messages(place, e.code) for place in places(package, e.code)]
+            if texts and all(texts):
+                head = e.example.partition("\n")[0].partition("]: ")[2]
+                found.append("" if any(re.search(t, head) for some in texts for t in some) else e.example)
+    return found
 
 
 @pytest.mark.parametrize("area", explained(), ids=lambda a: f"{a.package}: {a.title}")

@@ -78,6 +78,7 @@ def test_a_truncated_file_is_refused_with_the_byte_at_which_it_ends(end: int) ->
         (b"\x08\x0a\x3b", "wire type 3 at byte 2"),
         (b"\x08\x0a", "it has no graph or no version"),
         (b"\x08\x0a\x38\x01", "it has no graph or no version"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "(43 bytes) is a pointer of Git LFS"),
         (b"PK\x03\x04zip", "is not an ONNX model, or is truncated"),
         (b"\x7fELF\x02\x01\x01", "is not an ONNX model, or is truncated"),
     ],

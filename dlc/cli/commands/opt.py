@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,11 +21,12 @@ from dlc.spec import Spec
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.plan import Plan
+    from dlc.base.types import Type
     from dlc.cache.step_record import Handle, StepRecord
     from dlc.config.config import Pipeline as Pipelined
     from dlc.driver.pipeline import Step
     from dlc.driver.session import Session
-    from dlc.graph.graph import Graph
+    from dlc.graph import Graph, Tensor
 
 File = Annotated[Path, typer.Argument(metavar="FILE.dlc", help="A graph or plan in dlc's own text.")]
 PrintAfter = Annotated[
@@ -157,9 +158,22 @@ def _wanted(text: str, pipeline: str | None, file: Path) -> tuple[str, str, str]
 
 
 def _parse(space: Workspace, text: str, file: Path) -> Graph | Plan:
+    from dlc.driver.dlc_text import random_constants
     from dlc.driver.state_text import op_classes, parse_state, stand_in
 
-    return parse_state(text.partition(_EXPECTED)[0], op_classes(space.registry), stand_in, str(file))
+    absent: dict[str, Type] = {}
+
+    def constant(type: Type, digest: str) -> Tensor:
+        absent[digest] = type
+        return stand_in(type, digest)
+
+    state = parse_state(text.partition(_EXPECTED)[0], op_classes(space.registry), constant, str(file))
+    if absent and not space.terminal.quiet:
+        # Not a warning: what is printed names the constants by their digests again, unless a pass computes with them.
+        space.terminal.tell(
+            replace(random_constants(absent), severity="note", location=Location(str(file)), notes=(), help="")
+        )
+    return state
 
 
 def _steps(space: Workspace, wanted: Pipelined, options: BuildOptions) -> tuple[Step, ...]:

@@ -34,8 +34,9 @@ class BuildReport:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the steps noted."""
-        return tuple(note for step in self.steps for note in step.report.notes)
+        """What the steps warned of and noted."""
+        warned = [f"warning[{w.code}]: {w.message}" for step in self.steps for w in step.report.warnings]
+        return (*warned, *(note for step in self.steps for note in step.report.notes))
 
     def __str__(self) -> str:
         """A line per step, and the notes."""

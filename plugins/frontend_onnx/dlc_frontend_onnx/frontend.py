@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
     from dlc.api.frontend import OnnxRules
     from dlc.base.types import Array, Type
+
+_LFS: Final = b"version https://git-lfs"
+"""What Git LFS leaves in the place of a file that was not fetched begins with this."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,9 @@ def read_model(source: Source) -> tuple[onnx.ModelProto, list[Place | None]]:
     help = "check that the file was downloaded completely, and that it is an ONNX model"
     if not size:
         raise error("not-a-model", f"{source.name} is empty (0 bytes)", location=Location(source.name), help=help)
+    if bytes(view[: len(_LFS)]) == _LFS:
+        message = f"{source.name} ({size} bytes) is a pointer of Git LFS, not the model"
+        raise error("not-a-model", message, location=Location(source.name), help="fetch the file: git lfs pull")
     try:
         stripped = strip(view)
     except WireError as e:

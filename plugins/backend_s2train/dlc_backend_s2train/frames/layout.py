@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlc_backend_s2train.codes import Stage
-from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, mosaic_of, refuse, strips
+from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, mosaic_of, strips, unframed
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 
@@ -95,7 +95,7 @@ class Layout:
         width = max(min(part.plane.count, self.tile) for part in self.columns)
         most = min(self.capacity // max(kernel, 1), LAD_LIMIT // ((1 + self.paired) * max(width, 1)))
         if most < 1:
-            refuse("too-large", f"one channel's kernel of {kernel} elements, or row of {width}, fits no column")
+            unframed("too-large", f"one channel's kernel of {kernel} elements, or row of {width}, fits no column")
         count = -(-self.channels // most)
         return Cuts(self.channels, most if self.linear else -(-self.channels // count))
 
@@ -129,11 +129,11 @@ def layout(
     """
     form, target = form or Form(), target or Target()
     if opcode not in (Opcode.CONV, Opcode.LINEAR) or stage is Stage.WEIGHT_UPDATE:
-        refuse("no-frames", f"{opcode.name.lower()} {stage.name.lower()} sends no frames")
+        unframed("no-frames", f"{opcode.name.lower()} {stage.name.lower()} sends no frames")
     g = reduced(geometry, stage)
     _check(g, opcode, form)
     if target.rows != LANES or target.lanes != STRIP or target.columns % LANES or target.columns < 1:
-        refuse("bad-target", f"frames are those of {LANES} rows, {STRIP} lanes, columns in fours: {target}")
+        unframed("bad-target", f"frames are those of {LANES} rows, {STRIP} lanes, columns in fours: {target}")
     load = max((cores & ((1 << target.cores) - 1)).bit_count(), 1) * target.columns
     capacity = target.weight_bytes // 2
     units, channels, kernels = {
@@ -163,11 +163,13 @@ def layout(
         widest = (STRIP - 1) * (1 + paired) + kernel
         tile = form.tile or widest
         if tile > widest:
-            refuse("bad-tile", f"a tile of {tile} columns has more results than {STRIP} lanes; the widest has {widest}")
+            unframed(
+                "bad-tile", f"a tile of {tile} columns has more results than {STRIP} lanes; the widest has {widest}"
+            )
         # Of stride 2, a window begins at every other column: an odd tile shares its last one, an even one two.
         overlap = (2 if tile % 2 == 0 else 1) if paired else kernel - 1
     if tile <= overlap:
-        refuse("bad-tile", f"a tile of {tile} columns has no column of its own: neighbours share {overlap}")
+        unframed("bad-tile", f"a tile of {tile} columns has no column of its own: neighbours share {overlap}")
     return Layout(
         units, channels, kernels, rows, columns, paired, tile, overlap, load, capacity, g.groups, False, form.merged
     )
@@ -196,9 +198,9 @@ def parted(geometry: Geometry, stage: Stage) -> Geometry:
 def _check(g: Geometry, opcode: Opcode, form: Form) -> None:
     sizes = (g.n, g.ci, g.co, g.hi, g.wi, g.ho, g.wo, g.kh, g.kw, *g.stride, *g.dilation, g.groups)
     if min(sizes) < 1 or form.tile < 0:
-        refuse("bad-geometry", f"sizes, strides, dilations and groups are at least 1: {g}")
+        unframed("bad-geometry", f"sizes, strides, dilations and groups are at least 1: {g}")
     if g.ci % g.groups or g.co % g.groups:
-        refuse("bad-geometry", f"{g.groups} groups do not divide {g.ci} and {g.co} channels")
+        unframed("bad-geometry", f"{g.groups} groups do not divide {g.ci} and {g.co} channels")
     top, left, bottom, right = g.pads
     for size, count, stride, kernel, dilation in (
         (g.hi + top + bottom, g.ho, g.stride[0], g.kh, g.dilation[0]),
@@ -206,6 +208,6 @@ def _check(g: Geometry, opcode: Opcode, form: Form) -> None:
     ):
         need = (count - 1) * stride + (kernel - 1) * dilation + 1
         if need > size:
-            refuse("bad-geometry", f"{count} windows of {kernel} need {need} elements, with pads there are {size}")
+            unframed("bad-geometry", f"{count} windows of {kernel} need {need} elements, with pads there are {size}")
     if opcode is Opcode.LINEAR and (g.hi, g.wi, g.ho, g.wo, g.kh, g.kw, g.groups) != (1,) * 7:
-        refuse("bad-geometry", f"a linear layer has maps and kernels of 1 x 1 and one group: {g}")
+        unframed("bad-geometry", f"a linear layer has maps and kernels of 1 x 1 and one group: {g}")

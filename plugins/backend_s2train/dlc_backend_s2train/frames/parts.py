@@ -162,7 +162,7 @@ class Ways:
         size = STRIP if self.stage is Stage.WEIGHT_GRADIENT else BLOCK
         starts = range(0, a.k, 1 if self.taps else size)
         if len(starts) > _PARTS_LIMIT:
-            refuse("too-large", f"a kernel of {a.k} elements needs {len(starts)} smaller ones along one axis")
+            unframed("too-large", f"a kernel of {a.k} elements needs {len(starts)} smaller ones along one axis")
         make = {
             Stage.FORWARD: self._forward,
             Stage.BACKWARD: self._backward,
@@ -209,7 +209,7 @@ class Ways:
 def strips(parts: tuple[Part, ...], length: int) -> tuple[Part, ...]:
     """Parts whose kernels are cut to `length`, the planes with them."""
     if sum(-(-part.kernel.count // length) for part in parts) > _PARTS_LIMIT:
-        refuse("too-large", f"a map of {parts[0].kernel.count} rows or columns needs too many strips of {length}")
+        unframed("too-large", f"a map of {parts[0].kernel.count} rows or columns needs too many strips of {length}")
     found: list[Part] = []
     for part in parts:
         shared = part.plane.count - part.kernel.count
@@ -218,7 +218,7 @@ def strips(parts: tuple[Part, ...], length: int) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def refuse(code: str, message: str) -> NoReturn:
+def unframed(code: str, message: str) -> NoReturn:
     """Raise the error of a geometry that has no frames."""
     help = "compile the model again; if dlc made this program, that is a defect of dlc"
     raise error(code, f"frames: {message}", help=help)
@@ -263,7 +263,7 @@ def mosaic_of(geometry: Geometry) -> Geometry:
     if g.mosaic == ALONE:
         return g
     if min(across, down) < 1 or across * down > g.n or min(*g.stride, *g.dilation) < 1:
-        refuse("bad-geometry", f"batch packing of {across} x {down} images in a batch of {g.n}")
+        unframed("bad-geometry", f"batch packing of {across} x {down} images in a batch of {g.n}")
     rows, columns = pitch(g)
     return replace(
         g,
