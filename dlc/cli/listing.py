@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dlc.base.diagnostics import Diagnostic, ExitCode, did_you_mean, error, escape
 from dlc.plugins.discovery import load_registry
+from dlc.plugins.plugin import EXTRAS, pip_install
 from dlc.spec import Spec
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def listing(kind: str, config: Config) -> Listing:
         raise error(
             "unknown-listing",
             f"no list is named {kind}",
-            help=did_you_mean(kind, [*LISTINGS, *registry.frontends], "listings"),
+            help=pip_install(kind)
+            if kind in EXTRAS
+            else did_you_mean(kind, [*LISTINGS, *registry.frontends], "listings"),
             exit_code=ExitCode.USAGE,
         )
     rows = sorted(registry.frontend(Spec(kind)).supported())

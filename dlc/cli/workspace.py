@@ -29,6 +29,7 @@ from dlc.config.trust import is_trusted
 from dlc.driver.pipeline import gradient_spec, resolve_steps
 from dlc.driver.prepare import Prepared, reader, resolved, special_sizes
 from dlc.plugins.discovery import load_registry
+from dlc.plugins.plugin import pip_install
 from dlc.plugins.registry import Registry
 from dlc.spec import parse_setting
 
@@ -161,9 +162,7 @@ class Workspace:
         """The only backend there is, or c."""
         names = [name for name, entry in self.registry.backends.items() if entry.package != "dlc"]
         if not names:
-            raise error(
-                "no-backend", "no backend is installed", help="pip install dlc-backend-c", exit_code=ExitCode.USAGE
-            )
+            raise error("no-backend", "no backend is installed", help=pip_install("c"), exit_code=ExitCode.USAGE)
         if len(names) > 1 and "c" not in names:
             raise error("no-target", "which target?", help=f"--target {' | '.join(names)}", exit_code=ExitCode.USAGE)
         return "c" if "c" in names else names[0]

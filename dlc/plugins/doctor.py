@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
 
 from dlc.base.diagnostics import DlcError, escape
+from dlc.plugins.plugin import pip_install
 
 if TYPE_CHECKING:
     from dlc.base.cache_levels import Levels
@@ -77,9 +78,9 @@ def _plugins(config: Config) -> Iterator[Check]:
         yield Check(f"plugin {plugin.name}", state, escape(text), help)
     yield from _offers(registry)
     if set(registry.frontends) <= {"dlc"}:
-        yield Check("frontends", "warning", "only dlc's own text can be read", "pip install dlc-frontend-onnx")
-    if not registry.backends:
-        yield Check("backends", "error", "no backend is installed", "pip install dlc-backend-c")
+        yield Check("frontends", "warning", "only dlc's own text can be read", pip_install("onnx"))
+    if all(entry.package == "dlc" for entry in registry.backends.values()):
+        yield Check("backends", "error", "no backend is installed", pip_install("c"))
     for name in registry.backends:
         try:
             identity = registry.backend(Spec(name)).toolchain()

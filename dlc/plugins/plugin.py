@@ -1,14 +1,27 @@
 """`Plugin`: an installed plugin and its state."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from dlc.base.diagnostics import Diagnostic
 
-RELEASED_WITH_CORE: Final = frozenset(
-    {"dlc", "dlc-backend-c", "dlc-backend-s2train", "dlc-frontend-kernel", "dlc-frontend-onnx", "dlc-frontend-torch"}
-)
+EXTRAS: Final[Mapping[str, str]] = {
+    "onnx": "dlc-frontend-onnx",
+    "kernel": "dlc-frontend-kernel",
+    "torch": "dlc-frontend-torch",
+    "c": "dlc-backend-c",
+    "s2train": "dlc-backend-s2train",
+}
+"""Name of a frontend or backend of this project → its distribution, which the extra of that name of dlc installs."""
+RELEASED_WITH_CORE: Final = frozenset({"dlc", *EXTRAS.values()})
 """Distributions of this project, released together: what goes wrong in them is reported to it."""
+
+
+def pip_install(*extras: str) -> str:
+    """The command that installs `EXTRAS`: quoted, as some shells take brackets for a pattern."""
+    return f'pip install "dlc[{",".join(extras)}]"'
+
 
 State = Literal["ok", "broken", "incompatible", "blocked"]
 

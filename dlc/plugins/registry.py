@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
 from dlc.base.lazy import Lazy
 from dlc.plugins.guard import attempt
+from dlc.plugins.plugin import EXTRAS, pip_install
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
@@ -185,7 +186,8 @@ class Registry:
                 raise DlcError(*broken.diagnostics, exit_code=ExitCode.PLUGIN)
         from dlc.spec import fault
 
-        help = did_you_mean(spec.name, table, kind)
+        is_missing = kind in ("frontends", "backends") and spec.name in EXTRAS
+        help = pip_install(spec.name) if is_missing else did_you_mean(spec.name, table, kind)
         raise fault(_UNKNOWN[kind], f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
 
     def frontend(self, spec: "Spec") -> "Frontend":
@@ -321,15 +323,17 @@ class Registry:
             message = f"{source.name}: several frontends read this format: {', '.join(sorted(candidates))}"
             raise error("ambiguous-format", message, help="choose one with --frontend", exit_code=ExitCode.USAGE)
         suffixes = sorted({suffix for kind in classes.values() for suffix in kind.suffixes})
-        package = _PACKAGES.get(source.suffix, "")
-        if package and any(p.distribution == package for p in self.plugins):
-            help = f"{package} is installed but not used: dlc plugins says why"
-        elif package:
-            help = f"{source.suffix} needs another package: pip install {package}"
+        extra = _EXTRAS.get(source.suffix, "")
+        if extra and any(p.distribution == EXTRAS[extra] for p in self.plugins):
+            help = f"{EXTRAS[extra]} is installed but not used: dlc plugins says why"
+        elif extra:
+            # Who has no backend either needs both packages, and learns it at once.
+            alone = all(entry.package == "dlc" for entry in self.tables.get("backends", {}).values())
+            help = f"{source.suffix} needs another package: {pip_install(extra, *(['c'] if alone else []))}"
         elif suffixes:
             help = f"known formats: {' '.join(suffixes)}"
         else:
-            help = f"no frontend is installed: pip install {' or '.join(_PACKAGES.values())}"
+            help = f"no frontend is installed: {pip_install(*_EXTRAS.values())}"
         message = f"{source.name}: no installed frontend reads this file"
         raise error("unknown-format", message, notes=tuple(broken), help=help)
 
@@ -399,8 +403,8 @@ def reason_of(problem: BaseException | None) -> str:
 
 
 _TRAINING: tuple[Kind, ...] = ("losses", "optimizers", "initializers")
-_PACKAGES: Mapping[str, str] = {".onnx": "dlc-frontend-onnx", ".kernel": "dlc-frontend-kernel"}
-"""Suffix → the package that reads such files: `pip install dlc` alone has none, and says which one is missing."""
+_EXTRAS: Mapping[str, str] = {".onnx": "onnx", ".kernel": "kernel", ".pt2": "torch"}
+"""Suffix → the extra that reads such files: `pip install dlc` alone has none, and says which one is missing."""
 
 _UNKNOWN: Mapping[Kind, str] = {
     "frontends": "unknown-frontend",

@@ -201,7 +201,7 @@ def test_without_the_plugin_it_says_what_to_install(direct: bool) -> None:
     (output,) = refused.value.diagnostics
     assert output.location is not None
     assert output.location.node == "k"
-    assert direct is (output.help == "pip install dlc-frontend-kernel")
+    assert direct is (output.help == 'pip install "dlc[kernel]"')
 
 
 HOSTILE = (

@@ -19,6 +19,7 @@ import numpy as np
 from dlc.base.diagnostics import DlcError
 from dlc.base.report import Report
 from dlc.graph import evaluate, parse_graph, print_graph, verify
+from dlc.plugins.plugin import pip_install
 from dlc.spec import Spec
 from dlc.verify.compare import Tolerance, compare
 from dlc.verify.kit.check import Check, Skipped, Wrong
@@ -172,7 +173,7 @@ def imports_survive(subject: Subject, entry: Entry) -> str:
 
 def _onnx(subject: Subject) -> Frontend:
     if "onnx" not in subject.registry.frontends:
-        raise Skipped("the ONNX frontend is not installed", "pip install dlc-frontend-onnx")
+        raise Skipped("the ONNX frontend is not installed", pip_install("onnx"))
     return subject.registry.frontend(Spec("onnx"))
 
 

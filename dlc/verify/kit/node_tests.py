@@ -20,6 +20,7 @@ from dlc.base.diagnostics import DlcError
 from dlc.base.report import Report
 from dlc.base.types import Array, dtype_of_numpy
 from dlc.driver.legality import asks_about_ops
+from dlc.plugins.plugin import pip_install
 from dlc.spec import Spec
 from dlc.verify.kit.backends import accepted
 from dlc.verify.kit.check import Check, Skipped, Wrong
@@ -101,7 +102,7 @@ def _is_tensor(value: Any) -> bool:
 def passes_node_tests(subject: Subject, entry: Entry) -> str:
     """That every test whose model the backend builds gives the expected outputs."""
     if "onnx" not in subject.registry.frontends:
-        raise Skipped("the ONNX frontend is not installed", "pip install dlc-frontend-onnx")
+        raise Skipped("the ONNX frontend is not installed", pip_install("onnx"))
     backend = subject.registry.backend(Spec(entry.name))
     ran = refused = 0
     for number, test in enumerate(node_tests(accepted(subject, backend), subject.seed)):

@@ -16,6 +16,7 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.ops.elementwise import Mul
 from dlc.ops.reduce import ReduceSum
 from dlc.plugins.discovery import packs_of
+from dlc.plugins.plugin import pip_install
 from dlc.spec import Spec
 from dlc.verify.compare import Tolerance, compare
 from dlc.verify.differences import Differences
@@ -198,7 +199,7 @@ def target(subject: Subject, entry: Entry) -> str:
     if len(refused) == len(samples) * len(subject.all_targets):
         raise Skipped(
             f"{', '.join(dict.fromkeys(refused))} refuse it" if refused else "no backend is installed",
-            "pip install dlc-backend-c",
+            pip_install("c"),
         )
     return ", ".join(done) + (f"; {len(refused)} refused with a reason" if refused else "")
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from dlc.base.types import Array, DType, Type, f16, f32, f64, i64
 from dlc.graph import Graph, Input, Op, evaluate, make_graph
+from dlc.plugins.plugin import pip_install
 from dlc.spec import Spec
 from dlc.verify.compare import Tolerance, compare
 from dlc.verify.kit.check import Check, Skipped, Wrong
@@ -127,7 +128,7 @@ def builds(subject: Subject, entry: Entry) -> str:
                 agree(f"{text}: a program for {spec}", program, feeds, evaluate(graph, feeds), backend)
                 done.append(spec)
     if not done:
-        raise Skipped("no installed target builds a step", "pip install dlc-backend-c")
+        raise Skipped("no installed target builds a step", pip_install("c"))
     return ", ".join(dict.fromkeys(done))
 
 

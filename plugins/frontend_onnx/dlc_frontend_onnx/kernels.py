@@ -64,7 +64,7 @@ class Kernels:
             raise _placed(problem, node) from None
 
     def _reader(self, spec: Spec) -> Frontend:
-        missing = Unsupported("no frontend that reads kernels is installed", "pip install dlc-frontend-kernel")
+        missing = Unsupported("no frontend that reads kernels is installed", 'pip install "dlc[kernel]"')
         if self.find is None:
             raise missing
         try:
