@@ -30,7 +30,9 @@ class Signature:
     """How a program is called."""
 
     inputs: tuple[Port, ...]
+    """In the order of the calling convention."""
     outputs: tuple[Port, ...]
+    """In the order of the model's outputs."""
     aliases: tuple[tuple[int, int], ...] = ()
     """(i, j): output i may be written over input j, as the same buffer; if both have one name, they are one tensor."""
 

@@ -97,7 +97,9 @@ class DlcError(Exception):
         """Carry `diagnostics` (at least one)."""
         super().__init__(*diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = diagnostics
-        self.exit_code = exit_code
+        """What is wrong, in the order of the messages."""
+        self.exit_code: ExitCode = exit_code
+        """What the command ends with."""
 
     def __str__(self) -> str:
         """Every diagnostic, rendered without colour."""

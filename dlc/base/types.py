@@ -230,6 +230,8 @@ class Type:
     out for the largest size of every dimension, unless it is `dense`: `f32[*,batch(1,8),3]`.
 
     Attributes:
+        dtype: The element type.
+        shape: The dimensions, outermost first; () for a scalar.
         dense: Its elements lie one behind the other, as callers have them; kernels see it as one dimension.
         symbol: A scalar that holds the size of this symbol: `i64[=batch(1,8)]`.
     """

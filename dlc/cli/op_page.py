@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +27,8 @@ def op_document(kind: type[Op], plugin: str) -> dict[str, Any]:
         "gradient": "derived" if kind.vjp is Op.vjp else "declared",
     }
     declared: Declared | None = getattr(kind, "declared", None)
+    if declared is None:
+        found["class"] = f"{_public_module(kind)}.{kind.__qualname__}"
     if declared is not None:
         found |= {
             "operands": [{"name": n, "type": text} for n, text in declared.texts.operands.items()],
@@ -38,6 +41,15 @@ def op_document(kind: type[Op], plugin: str) -> dict[str, Any]:
             "onnx": list(declared.texts.onnx),
         }
     return found
+
+
+def _public_module(kind: type[Op]) -> str:
+    """The outermost package that exports a class: dlc.ops.linear, not the module in it."""
+    words = kind.__module__.split(".")
+    names = [".".join(words[:n]) for n in range(1, len(words) + 1)]
+    return next(
+        n for n in names if n == kind.__module__ or getattr(sys.modules.get(n), kind.__qualname__, None) is kind
+    )
 
 
 def _attribute(kind: type[Op], name: str) -> dict[str, str | None]:
@@ -66,5 +78,7 @@ def op_page(document: Mapping[str, Any]) -> str:
         lines += ["", f"gradient  {gradient}"]
     else:
         lines += ["", *(f"gradient of {name}  {text}" for name, text in gradient.items())]
+    if document.get("class"):
+        lines.append(f"class     {document['class']}")
     lines.append(f"from plugin {document['plugin']}")
     return "\n".join(map(escape, lines))

@@ -91,6 +91,8 @@ def remember_build(
         return
     root, backend = source.path.parent, prepared.pipeline.backend
     paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]
+    if not all(path.is_relative_to(root) for path in paths):
+        return  # an option named a file elsewhere, which the request does not tell from another of that name
     companions = tuple((str(path.relative_to(root)), cache.source_digest(path)) for path in paths)
     circumstances = Circumstances(str(backend), prepared.pipeline.text, backend.toolchain(), companions)
     remember(cache, request(cache, space.config, space.registry, chosen), circumstances, build.steps)

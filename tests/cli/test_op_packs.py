@@ -55,7 +55,7 @@ def test_the_page_of_an_op_is_made_of_its_record(dlc: Dlc, golden: Golden) -> No
     write()
     pages = [dlc("ops", "show", f"demo_{name}", "--ops", "packs") for name in ("scale", "pool", "gate")]
     golden("op_pages.txt", "\n\n".join(page.transcript() for page in pages))
-    assert "average" in dlc("ops", "show", "average_pool").out
+    assert "class     dlc.ops.pool.AveragePool\n" in dlc("ops", "show", "average_pool").out
     assert "did you mean demo_scale?" in dlc("ops", "show", "demo_scales", "--ops", "packs").err
 
 

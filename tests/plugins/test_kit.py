@@ -130,6 +130,13 @@ FAULTS: dict[str, Fault] = {
         "frontend-reads",
         "y differs from the sample",
     ),
+    "broken-emit": Fault(
+        "backend",
+        'report.count("calls", len(lines))',
+        "report.count(lines[99])",
+        "backend-graphs",
+        "internal error in emit .*IndexError",
+    ),
     "wrong-call": Fault(
         "backend",
         '"sub": ufunc("subtract")',

@@ -29,6 +29,7 @@ from dlc.verify.kit.subject import in_words
 if TYPE_CHECKING:
     from dlc.api.frontend import Frontend
     from dlc.api.samples import ModelSample
+    from dlc.api.source import Source
     from dlc.graph import Graph
     from dlc.plugins.registry import Entry
     from dlc.verify.kit.subject import Subject
@@ -115,10 +116,12 @@ def survives(subject: Subject, entry: Entry) -> str:
 def _survives(subject: Subject, frontend: str, samples: list[ModelSample]) -> str:
     count = 0
     for sample in samples:
+        reader = subject.registry.frontend(Spec(frontend))
         request = {
             "frontend": frontend,
             "label": sample.source.name,
             "data": base64.b64encode(bytes(sample.source.view())).decode(),
+            "companions": _companions(reader, sample.source),
             "seed": subject.seed,
             "rounds": subject.rounds,
             "seconds": SECONDS,
@@ -138,6 +141,15 @@ def _survives(subject: Subject, frontend: str, samples: list[ModelSample]) -> st
             "check what the file says before it is used, and raise a DlcError with a Location (dlc.error)",
         )
     return f"{count} damaged files"
+
+
+def _companions(frontend: Frontend, source: Source) -> dict[str, str]:
+    """Contents, in base 64, of the other files of a model that lie in its directory, by their names there."""
+    if source.path is None:
+        return {}
+    root = source.path.parent
+    paths = [c.path for c in frontend.companions(source) if c.path is not None and c.path.is_relative_to(root)]
+    return {str(path.relative_to(root)): base64.b64encode(path.read_bytes()).decode() for path in paths}
 
 
 def imports(subject: Subject, entry: Entry) -> str:

@@ -14,8 +14,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dlc.api.source import Source
 
 MEMORY: Final = 2 << 30
 """Bytes that reading one file may take."""
@@ -76,15 +80,13 @@ def lengths(data: bytes, rounds: int) -> list[int]:
     return sorted({*places, *ends, *(end + 1 for end in ends)})
 
 
-def verdict(frontend: Any, label: str, damage: Damage, seconds: float = 60.0) -> str:
+def verdict(frontend: Any, source: Source, seconds: float = 60.0) -> str:
     """What is wrong with how a frontend reads a damaged file; "" if nothing is."""
-    from dlc.api.source import Source
     from dlc.base.diagnostics import DlcError
     from dlc.base.report import Report
     from dlc.graph import Graph, verify
     from dlc.verify.kit.subject import in_words
 
-    source = Source(data=damage.data, label=label)
     _clock(seconds)
     try:
         sniffed = type(frontend)().sniff(source)
@@ -119,15 +121,29 @@ def main() -> None:
     """Read a request from standard input; print each damage before it is tried, and what was wrong after."""
     import resource
 
+    from dlc.api.source import Source
     from dlc.plugins.discovery import load_registry
     from dlc.spec import Spec
 
     wanted: Any = json.load(sys.stdin)
     registry = load_registry()
     frontend = registry.frontend(Spec.parse(wanted["frontend"]))
-    data = base64.b64decode(wanted["data"])
+    data, label = base64.b64decode(wanted["data"]), wanted["label"]
+    files = {Path(name): base64.b64decode(content) for name, content in wanted["companions"].items()}
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def model(content: bytes) -> Source:
+        """A model with other files lies beside them, under its own name; another one is in memory."""
+        if not files:
+            return Source(data=content, label=label)
+        path = Path(Path(label).name)
+        path.write_bytes(content)
+        return Source(path)
+
     # What is imported when the first file is read counts for no file.
-    verdict(frontend, wanted["label"], Damage("none", data))
+    verdict(frontend, model(data))
     signal.signal(signal.SIGPROF, _expire)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -135,9 +151,17 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
     for damage in damages(data, wanted["seed"], wanted["rounds"]):
         say({"how": damage.how})
-        if wrong := verdict(frontend, wanted["label"], damage, wanted["seconds"]):
+        if wrong := verdict(frontend, model(damage.data), wanted["seconds"]):
             say({"wrong": wrong})
             return
+    for path, content in files.items():
+        for damage in damages(content, wanted["seed"], wanted["rounds"]):
+            say({"how": f"{path}: {damage.how}"})
+            path.write_bytes(damage.data)
+            if wrong := verdict(frontend, model(data), wanted["seconds"]):
+                say({"wrong": wrong})
+                return
+        path.write_bytes(content)
     say({"done": True})
 
 

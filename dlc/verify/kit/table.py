@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dlc.base.diagnostics import DlcError
+from dlc.driver.session import StepFailed
 from dlc.verify.kit import backends, builds, contract, frontends, node_tests, ops, optimizers, passes, schedules, start
 from dlc.verify.kit.check import Case, Check, Result, Skipped, Wrong
 from dlc.verify.kit.subject import in_words
@@ -54,9 +55,11 @@ def run(subject: Subject, case: Case) -> Result:
     except DlcError as problem:
         state, text, help = "failed", in_words(problem), problem.diagnostics[0].help
     except (Exception, SystemExit) as problem:  # noqa: BLE001  # a plugin's code may raise anything
+        # Of a step that broke, the cause has the place in the plugin.
+        cause = problem.__cause__ if isinstance(problem, StepFailed) and problem.__cause__ else problem
         state, text, help = (
             "failed",
-            in_words(problem),
+            in_words(cause) if cause is problem else f"{problem}: {in_words(cause)}",
             "report errors in models as DlcErrors; mend the line named here",
         )
     seconds = time.perf_counter() - start
