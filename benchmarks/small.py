@@ -35,6 +35,7 @@ import numpy as np
 
 from benchmarks.bare_metal import CC, Taken, inputs, taken
 from benchmarks.small_models import NAMES, write
+from dlc.verify.reference import exact_session
 from tests.frontend_onnx.quantising import read
 
 LEVELS = ("-O2", "-Os")
@@ -73,7 +74,7 @@ def theirs(path: Path, folder: Path, tool: str, sizes: tuple[Sequence[int], Sequ
 
 def expected(path: Path, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """What onnxruntime computes."""
-    session = import_module("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = exact_session(import_module("onnxruntime"), path)
     return np.ravel(session.run(None, {session.get_inputs()[0].name: x})[0])
 
 

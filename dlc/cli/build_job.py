@@ -73,17 +73,18 @@ def source_key(digest: str) -> Any:
 def _built(arguments: list[str], directory: str, variables: Mapping[str, str]) -> str:
     line = [sys.executable, "-m", "dlc", "build", *arguments, "--json"]
     pipe = subprocess.PIPE
-    # A session of its own: Ctrl-C in a terminal reaches this process only, which ends its builds in order.
-    process = subprocess.Popen(
-        line,
-        cwd=directory,
-        env=_environment(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        start_new_session=True,
-    )
+    # A session of its own: Ctrl-C in a terminal reaches this process only, which ends its builds in order. It is known
+    # to whoever ends them from the moment that it runs.
     with _LOCK:
+        process = subprocess.Popen(
+            line,
+            cwd=directory,
+            env=_environment(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
+        )
         _RUNNING.add(process)
     try:
         out, err = process.communicate()
