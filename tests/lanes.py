@@ -4,8 +4,8 @@ The slow ones are recorded, not guessed: `pytest -n auto --update-slow` runs eve
 `pytest -n auto -m quick --update-slow` adds those that wait for what a slow one made before. A new test is quick until
 then.
 
-The long ones only `-m long` runs: larger models, more seeds and more machines of tests of which other cases always run.
-Their list is written by hand, so that each is a decision: no function is in it as a whole.
+The long ones only `-m long` runs: larger models, more seeds, and combinations of parameters each value of which is in
+another case that always runs. Their list is written by hand, and no function is in it as a whole.
 """
 
 from __future__ import annotations

@@ -349,7 +349,7 @@ def test_a_forked_child_uses_its_own_connection(tmp_path: Path) -> None:
 def test_kill_at_any_moment() -> None:
     script = ROOT / "benchmarks" / "cache_kill.py"
     done = subprocess.run(
-        [sys.executable, script, "--rounds", "20"], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, script, "--rounds", "8"], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 faults" in done.stdout

@@ -90,7 +90,7 @@ def watcher(out: Path, looks: int) -> Callable[[], object]:
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_installers_of_one_directory_take_turns(models: int, tmp_path: Path) -> None:
-    for attempt in range(4):
+    for attempt in range(2):
         out = tmp_path / f"deep{attempt}" / "out"
         tasks = [installer(k % models, out, 12, stored=k % 3 > 0) for k in range(8)]
         started = children([*tasks, watcher(out, 150), watcher(out, 150)])
@@ -103,7 +103,7 @@ def test_installers_of_one_directory_take_turns(models: int, tmp_path: Path) -> 
 
 
 def test_the_first_of_many_makes_the_directory_and_none_fails(tmp_path: Path) -> None:
-    for attempt in range(25):
+    for attempt in range(8):
         out = tmp_path / f"a{attempt}" / "b" / "out"
         assert statuses(children([installer(k % 2, out, 1, stored=False) for k in range(6)])) == [0] * 6
         assert whole(out)
@@ -111,7 +111,7 @@ def test_the_first_of_many_makes_the_directory_and_none_fails(tmp_path: Path) ->
 
 def test_killed_installers_leave_a_whole_directory_or_one_without_manifest(tmp_path: Path) -> None:
     out, chance = tmp_path / "out", random.Random(5)
-    for _ in range(30):
+    for _ in range(10):
         started = children([installer(k % 2, out, 50, stored=k == 2) for k in range(3)])
         time.sleep(chance.uniform(0.002, 0.03))
         for pid in started:
@@ -141,7 +141,7 @@ def test_a_failing_installer_takes_nothing_from_the_others(tmp_path: Path) -> No
 
     other = tmp_path / "other"
     (other / "trap").mkdir(parents=True)
-    for attempt in range(8):
+    for attempt in range(3):
         out = tmp_path / f"d{attempt}" / "out"
         (out.parent / "other" / "trap").mkdir(parents=True)
         inside = out.parent / "other"
