@@ -152,7 +152,7 @@ def test_an_observer_that_fails_is_named_once_and_not_asked_again() -> None:
         logged.append(event.spec)
 
     registry = Registry((), {}, observers=(Observer("viewer (v 1)", fails), Observer("log (l 1)", works)))
-    watch = registry.watcher(text.append)
+    watch = registry.watcher(text.append, "net.onnx")
     for step in ("a", "b"):
         watch(StepRecord(Key.of(step=step), Handle("graph", "", dict)))
     assert seen == ["a"]

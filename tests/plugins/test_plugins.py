@@ -84,7 +84,7 @@ def test_a_plugin_adds_passes_pipelines_and_observers(install: Install) -> None:
     assert registry.pipelines["good-all"].target == "good-count{start=3}"
     assert str(registry.stage(Spec.parse("good-count{start=2}"))) == "good-count{start=2}"
     output: list[Diagnostic] = []
-    registry.watcher(output.append)(StepRecord(Key.of(step="fuse"), Handle("graph", "b", dict)))
+    registry.watcher(output.append, "net.onnx")(StepRecord(Key.of(step="fuse"), Handle("graph", "b", dict)))
     assert not output
     assert sys.modules["dlc_test_good"].seen == ["fuse"]
 
