@@ -19,7 +19,7 @@ import pytest
 SLOW_TESTS = Path(__file__).parent / "slow.txt"
 """Functions of tests of which a case takes longer than `QUICK`, one a line."""
 LONG_TESTS = Path(__file__).parent / "long.txt"
-"""Cases that are left out by default, one a line, without what stands behind a `*` at the end."""
+"""Cases that are left out by default, one a line."""
 QUICK = 0.3
 """Seconds, with the fixtures that the case is the first to ask for."""
 
@@ -34,11 +34,9 @@ def mark_quick(items: Iterable[pytest.Item]) -> None:
 
 def mark_long(items: Iterable[pytest.Item]) -> None:
     """Give the mark `long` to the cases of `LONG_TESTS`."""
-    lines = LONG_TESTS.read_text(encoding="utf-8").splitlines()
-    whole = {line for line in lines if not line.endswith("*")}
-    beginnings = tuple(line[:-1] for line in lines if line.endswith("*"))
+    long = set(LONG_TESTS.read_text(encoding="utf-8").splitlines())
     for item in items:
-        if item.nodeid in whole or item.nodeid.startswith(beginnings):
+        if item.nodeid in long:
             item.add_marker(pytest.mark.long)
 
 

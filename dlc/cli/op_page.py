@@ -29,7 +29,7 @@ def op_document(kind: type[Op], plugin: str) -> dict[str, Any]:
     declared: Declared | None = getattr(kind, "declared", None)
     if declared is None:
         found["class"] = f"{_public_module(kind)}.{kind.__qualname__}"
-    if declared is not None:
+    else:
         found |= {
             "operands": [{"name": n, "type": text} for n, text in declared.texts.operands.items()],
             "attributes": [

@@ -160,7 +160,7 @@ class Workspace:
 
     def default_target(self) -> str:
         """The only backend there is, or c."""
-        names = [name for name, entry in self.registry.backends.items() if entry.package != "dlc"]
+        names = self.registry.plugin_backends
         if not names:
             raise error("no-backend", "no backend is installed", help=pip_install("c"), exit_code=ExitCode.USAGE)
         if len(names) > 1 and "c" not in names:

@@ -79,7 +79,7 @@ def _plugins(config: Config) -> Iterator[Check]:
     yield from _offers(registry)
     if set(registry.frontends) <= {"dlc"}:
         yield Check("frontends", "warning", "only dlc's own text can be read", pip_install("onnx"))
-    if all(entry.package == "dlc" for entry in registry.backends.values()):
+    if not registry.plugin_backends:
         yield Check("backends", "error", "no backend is installed", pip_install("c"))
     for name in registry.backends:
         try:

@@ -156,6 +156,11 @@ class Registry:
         return self.tables["backends"]
 
     @property
+    def plugin_backends(self) -> list[str]:
+        """Names of the backends that plugins brought: the core's own only calls programs of the user."""
+        return [name for name, entry in self.tables.get("backends", {}).items() if entry.package != "dlc"]
+
+    @property
     def ops(self) -> Mapping[str, Entry]:
         """Ops, the core's among them."""
         return self.tables["ops"]
@@ -328,8 +333,8 @@ class Registry:
             help = f"{EXTRAS[extra]} is installed but not used: dlc plugins says why"
         elif extra:
             # Who has no backend either needs both packages, and learns it at once.
-            alone = all(entry.package == "dlc" for entry in self.tables.get("backends", {}).values())
-            help = f"{source.suffix} needs another package: {pip_install(extra, *(['c'] if alone else []))}"
+            extras = (extra,) if self.plugin_backends else (extra, "c")
+            help = f"{source.suffix} needs another package: {pip_install(*extras)}"
         elif suffixes:
             help = f"known formats: {' '.join(suffixes)}"
         else:
