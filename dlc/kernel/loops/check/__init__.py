@@ -47,7 +47,7 @@ from dlc.kernel.loops.check.order import Order, literals_of
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Field, Unknowable
 from dlc.kernel.loops.check.run import CheckedMachine
-from dlc.kernel.loops.check.terms import Terms
+from dlc.kernel.loops.check.terms import Terms, sorts
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
 from dlc.kernel.loops.program import For, LoopProgram, Stmt
@@ -98,7 +98,7 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
     if found := _interface(kernel, program):
         return found
     rng, literals = np.random.default_rng(seed), literals_of(kernel)
-    numbers, terms = Field(Order(literals)), Field(Terms(literals))
+    numbers, terms = Field(Order(literals)), Field(Terms(literals, sorts=sorts(kernel)))
     runs = [*((numbers, draw) for draw in range(draws(kernel, program, most)))]
     runs += [(terms, 0)] * runs_of_terms(kernel, program, most)
     for sizes in sizes_to_check(kernel, rng):

@@ -13,6 +13,7 @@ from dlc.kernel.expr import Apply, Const, Expr, Load, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.modular import HALF, NAN, reduced, residue
 from dlc.kernel.loops.check.order import COMPARING
+from dlc.kernel.loops.check.terms import sorts
 from dlc.kernel.loops.program import Block, For, If, LoopProgram, Stmt, Store
 from dlc.kernel.nest import Nest
 from dlc.kernel.simplify import conjuncts
@@ -159,7 +160,9 @@ def runs_of_terms(kernel: Kernel, program: LoopProgram, most: int) -> int:
     A number that is compared shows there in every second element, in the true order in every third. Where a statement
     writes few, of a vector perhaps half are none of the result.
     """
-    compared = any(x.fn in COMPARING and not _is_of_integers(kernel, x) for n in kernel.nests for x in _applied(n))
+    compared = not sorts(kernel) and any(
+        x.fn in COMPARING and not _is_of_integers(kernel, x) for n in kernel.nests for x in _applied(n)
+    )
     extremes = any(n.reduce in _EXTREMES or any(x.fn in _EXTREMES for x in _applied(n)) for n in kernel.nests)
     needed = math.ceil(24 / max(1, _fewest_written(program.body))) if compared else 0
     return max(int(extremes), min(needed, max(1, most // _points(kernel))))

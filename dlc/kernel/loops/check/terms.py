@@ -7,17 +7,23 @@
 K and L are random residues. Both are associative and commutative, so terms may come in any order and any grouping: a
 maximum of n terms is their sum and n-1 times K. In the true order a term shows where it is the largest only, which one
 of a thousand terms of one result seldom is. But max(a, a) is not a here, so loops that take a term twice differ.
+
+Random bits are no order: from a < b and b < c nothing follows. Where a kernel compares elements of one tensor with each
+other, loops may sort them, which is right for any order but for nothing less, so comparisons are those of `order`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from dlc.base.types import Array
+from dlc.kernel.expr import Apply, Expr, Load, walk
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check.modular import add, add_at, mixed, reduced, residue, sums, words_of
-from dlc.kernel.loops.check.order import Order
+from dlc.kernel.loops.check.order import COMPARING, Order
 from dlc.kernel.scalar import combine_at, combine_runs
 
 _NONE: Final = {"max": -np.inf, "min": np.inf}
@@ -29,9 +35,14 @@ _EACH: Final = {"max": residue(1 / 31013), "min": residue(1 / 58129)}
 class Terms(Order):
     """Extremes and comparisons as the module says."""
 
+    def __init__(self, literals: Iterable[float] = (), *, sorts: bool = False) -> None:
+        """Of a kernel that compares with these numbers; `sorts`: and elements of one tensor with each other."""
+        super().__init__(literals)
+        self._sorts = sorts
+
     def compared(self, fn: str, a: Array, b: Array) -> Array:
         """Whether a comparison holds: by random bits of the distance, so that each number that is compared shows."""
-        if np.isinf(a).any() or np.isinf(b).any():
+        if self._sorts or np.isinf(a).any() or np.isinf(b).any():
             return super().compared(fn, a, b)
         distance = reduced(a - b)
         coin = (mixed(words_of(np.abs(distance))) & np.uint64(1)).astype(bool)
@@ -60,6 +71,21 @@ class Terms(Order):
         found = add(sums(_terms(fn, values), starts), np.asarray(-_EACH[fn]))
         some = combine_runs("max", (values != _NONE[fn]).astype(np.float64), starts)
         return np.where(some > 0, found, _NONE[fn])
+
+
+def sorts(kernel: Kernel) -> bool:
+    """Whether elements of one tensor of floating-point numbers are compared with each other."""
+    return any(
+        isinstance(x, Apply) and x.fn in COMPARING and frozenset.intersection(*(_floats(kernel, a) for a in x.args))
+        for nest in kernel.nests
+        for e in nest.exprs()
+        for x in walk(e)
+    )
+
+
+def _floats(kernel: Kernel, e: Expr) -> frozenset[str]:
+    loaded = (x.param for x in walk(e) if isinstance(x, Load))
+    return frozenset(name for name in loaded if kernel.tensors[name].dtype.is_float)
 
 
 def _terms(fn: str, x: Array) -> Array:
