@@ -20,7 +20,9 @@ from dlc.base.diagnostics import DlcError
 from dlc.cli import build_many
 from dlc.cli.build_many import outputs_of
 from dlc.driver.executors import cluster as clusters
+from tests.cache.test_level_servers import SERVERS
 from tests.cli.conftest import Dlc
+from tests.tools import found
 
 distributed: Any = pytest.importorskip("distributed")
 ROOT = Path(__file__).parents[2]
@@ -90,6 +92,33 @@ def test_a_killed_worker_costs_one_job(dlc: Dlc, models: None, monkeypatch: pyte
     assert [d["code"] for d in found["diagnostics"] if d["severity"] == "warning"] == ["lost-worker"]
     assert Path("out/one/one.h").exists()
     assert Path("out/two/two.h").exists()
+
+
+@pytest.mark.parametrize("server", found("nginx"))
+def test_workers_with_other_homes_share_a_level(
+    server: str, dlc: Dlc, models: None, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second computer and its worker, in another directory, have nothing but the server: all hits, equal files."""
+    monkeypatch.delenv("DLC_CACHE_DIR", raising=False)
+    built: list[dict[str, bytes]] = []
+    graphs = {name: Path(name).read_bytes() for name in ("one.dlc", "two.dlc")}
+    with SERVERS[server](tmp_path, monkeypatch) as url:
+        for home in ("a", "b"):
+            (tmp_path / home / "work").mkdir(parents=True)
+            monkeypatch.chdir(tmp_path / home / "work")
+            for name, text in graphs.items():
+                Path(name).write_bytes(text)
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home / "cache"))
+            line = ("build", "one.dlc", "two.dlc", "-o", "out", *TARGET, "--executor", address(cluster))
+            ran = dlc(*line, "--cache-levels", f"{url}#rw", "--json")
+            assert ran.code == 0, ran.out + ran.err
+            misses = [m["cache"]["misses"] for m in json.loads(ran.out)["models"]]
+            assert all(misses) if home == "a" else misses == [0, 0]
+            files = [f for f in Path("out").rglob("*") if f.is_file()]
+            built.append({str(f): f.read_bytes() for f in files})
+            assert (tmp_path / home / "cache").is_dir(), "each has a cache of its own"
+    assert built[0] == built[1]
+    assert len(built[0]) > 10
 
 
 def test_what_a_worker_made_and_the_cache_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

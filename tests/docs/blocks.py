@@ -6,8 +6,9 @@ line, a line of its own for any lines, and runs of spaces are one space; `[exit 
 command fails. The blocks of a page run in order in one directory that starts with copies of `examples/` and of the
 example plugin. A block below `<!-- file: NAME -->` becomes that file of the directory. A block that cannot run there
 says why in a comment above it: `<!-- not run: REASON -->`; one that needs more than Python and gcc says what, `<!--
-needs: make -->`, and is left out where that is missing (`.ci/run` installs it). The README's two commands have marks
-of their own, because `.ci/run` runs them as they stand.
+needs: make -->`, and is left out where that is missing (`.ci/run` installs it). What another page runs, with the same
+outputs, has `<!-- run on: docs/PAGE.md -->`. The README's two commands have marks of their own, because `.ci/run` runs
+them as they stand.
 """
 
 import os
@@ -53,10 +54,17 @@ class Block:
         """Why it is not run here, or ""."""
         if self.mark in RUN_BY_CI:
             return "run by .ci/run"
+        if self.elsewhere:
+            return f"run on {self.elsewhere}"
         if self.mark.startswith("needs: "):
             absent = missing(self.mark.split()[1:])
             return f"not installed: {absent}" if absent else ""
         return self.mark.partition("not run: ")[2] if self.mark.startswith("not run:") else ""
+
+    @property
+    def elsewhere(self) -> str:
+        """The page that runs it, or ""."""
+        return self.mark.partition("run on: ")[2] if self.mark.startswith("run on: ") else ""
 
     @property
     def file(self) -> str:
@@ -84,6 +92,11 @@ def shell_blocks(page: Path) -> list[Block]:
 def working_blocks(page: Path) -> list[Block]:
     """The blocks that hold commands, and those that are files for them."""
     return [block for block in blocks(page) if block.kind in ("sh", "bash", "console") or block.file]
+
+
+def steps(block: Block) -> list[tuple[str, str | None]]:
+    """(command, what it prints) of a block; None where the page does not say."""
+    return list(transcript(block.text)) if block.kind == "console" else [(block.text, block.output)]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, transcript, working_blocks
+from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, steps, working_blocks
 
 
 def name_of(page: Path) -> str:
@@ -31,8 +31,7 @@ def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path
         if block.file:
             (shell.home / block.file).write_text(block.text, encoding="utf-8")
             continue
-        scripts = transcript(block.text) if block.kind == "console" else [(block.text, block.output)]
-        for script, expected in scripts:
+        for script, expected in steps(block):
             check(block, shell, script, expected)
 
 
@@ -45,6 +44,15 @@ def check(block: Block, shell: Shell, script: str, expected: str | None) -> None
     assert code == wanted, f"{block}: {script} gave {code}:\n{text}"
     if output is not None:
         assert agrees(output, text), f"{block}: {script} printed:\n{text}\nthe page says:\n{output}"
+
+
+@pytest.mark.parametrize("block", [b for p in PAGES for b in shell_blocks(p) if b.elsewhere], ids=str)
+def test_what_another_page_runs_is_there(block: Block) -> None:
+    others = [b for b in shell_blocks(ROOT / block.elsewhere) if not b.mark.startswith(("not run", "run on"))]
+    run = [step for other in others for step in steps(other)]
+    assert not [step for step in steps(block) if step not in run], (
+        f"{block}: not on {block.elsewhere}, or not run there"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from email import message_from_string
 from pathlib import Path
 
@@ -43,8 +44,15 @@ def test_metadata_has_them(tmp_path: Path) -> None:
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert not RELATIVE.search(str(metadata.get_payload()))
     assert {"onnx", "c", "all"} <= set(metadata.get_all("Provides-Extra", []))
-    assert metadata["Project-URL"]
     assert metadata.get_all("License-File")
+
+
+def test_addresses_of_the_repository_are_set_together() -> None:
+    """A release has all of them (CONTRIBUTING.md), and none is invented while there is no repository to lead to."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    urls, hook = document["project"].get("urls", {}), document["tool"]["hatch"]["metadata"]["hooks"]["custom"]
+    addresses = [urls.get("Homepage"), urls.get("Repository"), hook["files"], hook["pictures"]]
+    assert all(addresses) or not any(addresses)
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("plugins/*/README.md")), ids=lambda p: p.parent.name)

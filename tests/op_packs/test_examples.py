@@ -44,7 +44,7 @@ def test_every_op_passes_its_checks() -> None:
         *check_packs([PACKS / "contrib.ops.yaml"], []),
     ]
     assert failed(found) == []
-    assert len({c.op for c in found}) == sum(len(load_pack(file).ops) for file in PACKS.iterdir()) >= 20
+    assert len({c.op for c in found}) == sum(len(load_pack(file).ops) for file in PACKS.glob("*.yaml")) >= 20
     assert {c.what.partition(" ")[0] for c in found} == WAYS
 
 
@@ -67,7 +67,7 @@ def test_a_program_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_operator_is_in_a_test_below() -> None:
-    names = {onnx.name for file in PACKS.iterdir() for op in load_pack(file).ops for onnx in op.read.record.onnx}
+    names = {onnx.name for file in PACKS.glob("*.yaml") for op in load_pack(file).ops for onnx in op.read.record.onnx}
     assert names == {*NODES, *(n.op_type for n in network().graph.node if n.domain), "SigmoidFocalLoss", "ResidualRelu"}
 
 

@@ -183,7 +183,8 @@ def train(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     if not data:
-        raise _usage("no-data", "--data is missing: there is nothing to train with", "add --data FILE.npz")
+        help = "add --data FILE.npz, with an array for each input of the model under its name, and y for the labels"
+        raise _usage("no-data", "--data is missing: there is nothing to train with", help)
     if keep not in ("best", "last"):
         raise _usage("bad-option", f"--keep {keep}: there is no such choice", "best or last")
     if validation_data and validation is not None:

@@ -61,5 +61,5 @@ def hint(domain: str, operator: str) -> str:
         return LISTED
     return (
         f"install a dlc plugin with import rules for {domain}, write one (docs/writing-a-plugin.md), "
-        "or export the model with the functions of that domain"
+        "give an op pack by --ops (docs/op-packs.md), or export the model with the functions of that domain"
     )
