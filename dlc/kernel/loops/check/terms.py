@@ -76,16 +76,18 @@ class Terms(Order):
 def sorts(kernel: Kernel) -> bool:
     """Whether elements of one tensor of floating-point numbers are compared with each other."""
     return any(
-        isinstance(x, Apply) and x.fn in COMPARING and frozenset.intersection(*(_floats(kernel, a) for a in x.args))
+        isinstance(x, Apply)
+        and x.fn in COMPARING
+        and not _floats(kernel, x.args[0]).isdisjoint(_floats(kernel, x.args[1]))
         for nest in kernel.nests
         for e in nest.exprs()
         for x in walk(e)
     )
 
 
-def _floats(kernel: Kernel, e: Expr) -> frozenset[str]:
+def _floats(kernel: Kernel, e: Expr) -> set[str]:
     loaded = (x.param for x in walk(e) if isinstance(x, Load))
-    return frozenset(name for name in loaded if kernel.tensors[name].dtype.is_float)
+    return {name for name in loaded if kernel.tensors[name].dtype.is_float}
 
 
 def _terms(fn: str, x: Array) -> Array:
