@@ -16,6 +16,7 @@ from dlc.base.types import Array
 from dlc.cli.options import WORDS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
+from dlc.plugins.discovery import BACKENDS, KINDS
 from dlc.runtime.feeds import random_feeds, read_feeds
 from dlc.runtime.sizes import at_sizes, is_size, with_likely
 
@@ -61,12 +62,20 @@ def built_file(space: Workspace, subject: str, max_memory: int | None = None) ->
 
 @contextmanager
 def open_program(
-    terminal: Terminal, choice: BuildOptions, cache: CacheOptions, max_memory: int | None = None
+    terminal: Terminal,
+    choice: BuildOptions,
+    cache: CacheOptions,
+    max_memory: int | None = None,
+    *,
+    only_called: bool = False,
 ) -> Generator[Opened]:
-    """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one."""
+    """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one.
+
+    `only_called`: nothing else is done with a program that is built; its workspace knows backends alone.
+    """
     from dlc.runtime.loading import load, made_by
 
-    space = Workspace.open(terminal, cache)
+    space = Workspace.open(terminal, cache, BACKENDS if only_called and Path(choice.model).is_dir() else KINDS)
     if Path(choice.model).is_dir() or program_file(space, choice.model):
         refuse_flags(choice)
         backend = made_by(Path(choice.model), space.registry)

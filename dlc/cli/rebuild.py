@@ -13,7 +13,7 @@ from dlc.cli.functions import training_lines
 from dlc.cli.options import FROM_CACHE
 from dlc.cli.steps import memory_line, step_json, step_table
 from dlc.cli.terminal import Outcome, Terminal, size
-from dlc.plugins.discovery import load_registry
+from dlc.plugins.discovery import BACKENDS, load_registry
 from dlc.plugins.op_packs import content_digest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptio
     if chosen.tune == FROM_CACHE:
         return None  # what it has by now is looked up
     start = time.perf_counter()
-    registry = load_registry(config.disabled, kinds=("backends",))
+    registry = load_registry(config.disabled, kinds=BACKENDS)
 
     def toolchain(target: str) -> str:
         return registry.backend(Spec.parse(target)).toolchain()

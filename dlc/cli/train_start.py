@@ -61,7 +61,7 @@ def started(terminal: Terminal, asked: Asked, ranks: Ranks) -> Run:
     """
     from dlc.cli.workspace import Workspace
 
-    registry = agree(ranks, lambda: Workspace.open(terminal).registry)
+    registry = agree(ranks, lambda: Workspace.open(terminal, kinds=("backends", "losses")).registry)
     losses = registry.training_parts.losses
     path, program = agree(ranks, lambda: _opened(registry, asked, ranks))
     together = agree(ranks, lambda: Together(program, ranks, asked.statistics, losses=losses))

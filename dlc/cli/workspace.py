@@ -28,9 +28,9 @@ from dlc.config.file import load_config
 from dlc.config.trust import is_trusted
 from dlc.driver.pipeline import gradient_spec, resolve_steps
 from dlc.driver.prepare import Prepared, reader, resolved, special_sizes
-from dlc.plugins.discovery import load_registry
+from dlc.plugins.discovery import KINDS, load_registry
 from dlc.plugins.plugin import pip_install
-from dlc.plugins.registry import Registry
+from dlc.plugins.registry import Kind, Registry
 from dlc.spec import parse_setting
 
 if TYPE_CHECKING:
@@ -53,10 +53,13 @@ class Workspace:
     registry: Registry
 
     @classmethod
-    def open(cls, terminal: Terminal, flags: CacheOptions | None = None) -> Workspace:
-        """From dlc.toml, the environment and flags, in rising order; plugins that do not work are reported."""
+    def open(cls, terminal: Terminal, flags: CacheOptions | None = None, kinds: tuple[Kind, ...] = KINDS) -> Workspace:
+        """From dlc.toml, the environment and flags, in rising order; plugins that do not work are reported.
+
+        `kinds`: what plugins are asked for. To call a program takes backends alone, in half the time.
+        """
         config = configuration(flags or CacheOptions())
-        registry = load_registry(config.disabled, packs=config.op_packs)
+        registry = load_registry(config.disabled, kinds, packs=config.op_packs)
         terminal.tell(*registry.problems)
         return cls(terminal, config, registry)
 

@@ -28,10 +28,10 @@ def load(program: str | Path, registry: Registry | None = None, *, max_memory: i
     Raises:
         DlcError: there is no program, its backend is not installed, or it cannot run on this machine.
     """
-    from dlc.plugins.discovery import load_registry
+    from dlc.plugins.discovery import BACKENDS, load_registry
 
     path = Path(program)
-    backend = made_by(path, registry or load_registry(kinds=("backends",)), max_memory)
+    backend = made_by(path, registry or load_registry(kinds=BACKENDS), max_memory)
     return backend.load_file(Source(path)) if path.is_file() else backend.load(path)
 
 

@@ -62,7 +62,7 @@ def run(
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     _check(output, timed, calls)
-    with open_program(terminal, options.of(subject), cache, max_memory) as opened:
+    with open_program(terminal, options.of(subject), cache, max_memory, only_called=True) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)
         found = call(opened.program, feeds)

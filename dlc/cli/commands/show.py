@@ -16,6 +16,7 @@ from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.programs import program_file
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.cli.workspace import Workspace
+from dlc.plugins.discovery import BACKENDS, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +74,8 @@ def show(
     given = {"--text": text, "--what": parts, **options.given}
     if path.is_file() and _is_checkpoint(path):
         return _checkpoint(path, given)
-    space = Workspace.open(terminal, CacheOptions(ops=cache.ops)) if path.exists() else None
+    kinds = BACKENDS if path.is_dir() else KINDS
+    space = Workspace.open(terminal, CacheOptions(ops=cache.ops), kinds) if path.exists() else None
     file = program_file(space, what) if space else None
     is_program = bool(file) or path.is_dir()
     for flag, value in given.items():
