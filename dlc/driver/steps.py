@@ -100,11 +100,31 @@ def accept(backend: Backend, package: str) -> BuildStep:
         report.count("nodes", len(graph.ops))
         return graph
 
+    return _of_backend("accept", backend, package, lambda _: run, _answering(backend))
+
+
+def accept_values(backend: Backend, package: str) -> BuildStep:
+    """The same graph or plan, once the backend has said of every type and kernel in it that it can build it."""
+
+    def run(state: Any, report: Report) -> Any:
+        from dlc.driver.legality import check_values
+
+        check_values(state, backend)
+        if hasattr(state, "ops"):
+            report.count("nodes", len(state.ops))
+        return state
+
+    return _of_backend("accept-values", backend, package, lambda _: run, _answering(backend))
+
+
+def _answering(backend: Backend) -> Callable[[], list[tuple[str, str]]]:
+    """Key lines for what answers questions about a model, where that is not the backend's own code."""
+
     def extra() -> list[tuple[str, str]]:
         tools = backend.toolchain() if backend.tools_decide else ""
         return [("toolchain", tools)] if tools else []
 
-    return _of_backend("accept", backend, package, lambda _: run, extra)
+    return extra
 
 
 def schedule_kernels(backend: Backend, package: str) -> BuildStep:
