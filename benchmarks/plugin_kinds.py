@@ -68,7 +68,7 @@ def tried(kind: str, top: Path, wheels: Sequence[Path]) -> bool:
         if check["state"] != "ok":
             print(f"{kind:10}   {check['check']} {check['state']}: {check['text']}")
     settings = {"include": ["."], "exclude": ["venv"], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
-    (place / "pyrightconfig.json").write_text(json.dumps(settings | {"include": [str(package)]}))
+    (place / "pyrightconfig.json").write_text(json.dumps(settings | {"include": [package.name]}))
     for what, command in {
         "pytest": [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         "ruff": [python, "-m", "ruff", "check", "."],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dlc.api.tuning import Tuner
     from dlc.api.variants import Variants
     from dlc.base.report import Report
+    from dlc.base.types import Type
     from dlc.graph import Op
     from dlc.kernel.kernel import Kernel
     from dlc.kernel.loops.program import LoopProgram
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a backend refuses an op; becomes a diagnostic at the op."""
+    """Why a backend refuses an op, a type or a kernel; becomes a diagnostic at the nodes that need it."""
 
     text: str
     """What is not supported, with the numbers."""
@@ -121,6 +122,26 @@ class Backend(Configurable, ABC):
     def accepts_all(self, ops: "Sequence[Op]") -> "Sequence[bool | Reason]":
         """`accepts` for each of these ops, for backends that are asked about all at once."""
         return [self.accepts(op) for op in ops]
+
+    def accepts_type(self, type: "Type") -> bool | Reason:
+        """Whether programs for the target have values of `type`, element type and shape; a Reason says why not.
+
+        Asked about every value that `emit` gets: inputs, outputs, constants that passes made, operands and results of
+        ops, and of kernels parameters, locals and (as a scalar) the numbers in between, `Kernel.element_types`. Inputs
+        and results of the model's ops are asked about together with `accepts`, everything else before `emit`. True by
+        default.
+        """
+        del type
+        return True
+
+    def accepts_kernel(self, kernel: "Kernel") -> bool | Reason:
+        """Whether the target runs a kernel; a Reason says why not, as that it has no function of `kernel.functions`.
+
+        Asked before `emit` about every kernel that it gets, whatever it consumes: kernels are made of ops that
+        `accepts` was asked about, by passes that choose how. True by default.
+        """
+        del kernel
+        return True
 
     def own_level(self) -> Level:
         """`consumes`, unless an option decides."""

@@ -102,14 +102,15 @@ def compile_source(
 def function_steps(function: Function, pipeline: ResolvedPipeline) -> Iterator[BuildStep]:
     """The steps of a function, and those in which the backend has its say.
 
-    It is asked about ops before anything else is made of them, and states how kernels become loops, and what they work
-    in, before they are ordered.
+    It is asked about ops before anything else is made of them, states how kernels become loops, and what they work in,
+    before they are ordered, and is asked about values and kernels before it gets them.
     """
     from dlc.api.schedules import states_schedules
-    from dlc.driver.legality import asks_about_ops
+    from dlc.driver.legality import asks_about_ops, asks_about_values
 
     backend, package = pipeline.backend, pipeline.backend_package
-    asks, states = asks_about_ops(backend), states_schedules(backend)
+    values, states = asks_about_values(backend), states_schedules(backend)
+    asks = values or asks_about_ops(backend)
     for step in function.steps:
         if asks and step.stage.level_out != "ops":
             yield steps.accept(backend, package)
@@ -120,6 +121,8 @@ def function_steps(function: Function, pipeline: ResolvedPipeline) -> Iterator[B
         yield steps.apply(step)
     if asks:
         yield steps.accept(backend, package)
+    if values:
+        yield steps.accept_values(backend, package)
 
 
 def joined(

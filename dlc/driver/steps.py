@@ -16,12 +16,14 @@ from dlc.api.source import Source
 from dlc.api.training import Bundle
 from dlc.api.variants import Variants
 from dlc.base.code_digest import code_digest
+from dlc.base.diagnostics import Location, error
 from dlc.base.libraries import versions
 from dlc.base.report import Report
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver.left import check_left
 from dlc.driver.pipeline import BUILD, EMIT, PARSE, SCHEDULE, Step
 from dlc.driver.session import Lines, Session, SessionWorkshop, Stage, code_lines
+from dlc.kernel.define import ShapeError
 from dlc.runtime.manifest import with_manifest
 from dlc.spec import OptionError
 
@@ -56,7 +58,14 @@ def parse(source: Source, frontend: Frontend, package: str) -> BuildStep:
     """bytes → Graph."""
 
     def run(given: Source, report: Report) -> Graph:
-        graph = frontend.graph(given, report)
+        try:
+            graph = frontend.graph(given, report)
+        except ShapeError as problem:
+            # What ops refuse is the model's fault; a frontend that says at which node does better.
+            help = "the operands of an op in the model do not fit each other; mend the model"
+            raise error(
+                "operand-shapes", f"{frontend.name}: {problem}", location=Location(given.name), help=help
+            ) from problem
         report.count("nodes", len(graph.ops))
         check_left(graph, "ops", frontend.name)
         return graph
@@ -100,11 +109,31 @@ def accept(backend: Backend, package: str) -> BuildStep:
         report.count("nodes", len(graph.ops))
         return graph
 
+    return _of_backend("accept", backend, package, lambda _: run, _answering(backend))
+
+
+def accept_values(backend: Backend, package: str) -> BuildStep:
+    """The same graph or plan, once the backend has said of every type and kernel in it that it can build it."""
+
+    def run(state: Any, report: Report) -> Any:
+        from dlc.driver.legality import check_values
+
+        check_values(state, backend)
+        if hasattr(state, "ops"):
+            report.count("nodes", len(state.ops))
+        return state
+
+    return _of_backend("accept-values", backend, package, lambda _: run, _answering(backend))
+
+
+def _answering(backend: Backend) -> Callable[[], list[tuple[str, str]]]:
+    """Key lines for what answers questions about a model, where that is not the backend's own code."""
+
     def extra() -> list[tuple[str, str]]:
         tools = backend.toolchain() if backend.tools_decide else ""
         return [("toolchain", tools)] if tools else []
 
-    return _of_backend("accept", backend, package, lambda _: run, extra)
+    return extra
 
 
 def schedule_kernels(backend: Backend, package: str) -> BuildStep:

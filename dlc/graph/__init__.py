@@ -1,6 +1,7 @@
 """What a model is: an immutable graph of ops, where an op instance is its own node, value and pattern."""
 
 from dlc.graph.branch import If
+from dlc.graph.constants import compute_ops, read_constants
 from dlc.graph.evaluate import evaluate
 from dlc.graph.gradient import Cotangent
 from dlc.graph.graph import Graph, make_graph
@@ -28,11 +29,13 @@ __all__ = [
     "Scan",
     "Splat",
     "Tensor",
+    "compute_ops",
     "evaluate",
     "evaluate_ops",
     "make_graph",
     "parse_graph",
     "print_graph",
+    "read_constants",
     "toposort",
     "verify",
 ]

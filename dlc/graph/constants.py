@@ -30,6 +30,21 @@ def compute_ops(graph: Graph) -> tuple[Op, ...]:
     return tuple(op for op in graph.ops if not isinstance(op, (Input, Item)) and op.digest not in constant)
 
 
+def read_constants(graph: Graph, steps: Sequence[Op] | None = None) -> tuple[Op, ...]:
+    """The constants and constant expressions that ops read or the graph gives: what a program has to store.
+
+    Each once, in order of first use; `evaluate_ops((op,), {})` gives its elements.
+
+    Args:
+        graph: The graph.
+        steps: The ops that read; `compute_ops(graph)` by default.
+    """
+    constant = constant_ops(graph)
+    readers = compute_ops(graph) if steps is None else steps
+    read = (*(x for op in readers for x in op.operands), *graph.outputs)
+    return tuple({op.digest: op for op in read if op.digest in constant}.values())
+
+
 def without_names(graph: Graph) -> Graph:
     """The graph with constants that are no parameters any more: those of equal values are one."""
     if not any(isinstance(op, Constant) and op.name for op in graph.ops):

@@ -261,7 +261,17 @@ class Op:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The op's loops: its comprehensions as a kernel over its operands."""
+        """The op's loops: its comprehensions as a kernel over its operands.
+
+        Raises:
+            TypeError: the op is composed of others (`expansion`), each of which has loops; passes make one kernel of
+                them later, which `Backend.accepts_kernel` is asked about.
+        """
+        if self.expansion is not None:
+            raise TypeError(
+                f"{self.text_name} is composed of other ops and has no kernel of its own: those of its expansion have, "
+                "and Backend.accepts_kernel is asked about what is made of them"
+            )
         flat, comps = self._comps
         return kernel_of(flat, comps, self.type.dtype, self.symbols)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 from dlc.base.types import DType
+from dlc.kernel.contents import functions_of, numbers_of
 from dlc.kernel.expr import Axis, Expr
 from dlc.kernel.nest import Nest, Param, dtype_of, identity
 from dlc.kernel.print import print_nests
@@ -87,6 +88,20 @@ class Kernel:
     def dtypes(self) -> Mapping[str, DType]:
         """The element type of every parameter, result and local."""
         return {p.name: p.dtype for p in (*self.params, *self.results, *self.locals)}
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The scalar functions that it applies, subscripts, guards and reductions included: names of `SCALARS`."""
+        return functions_of(self.nests)
+
+    @cached_property
+    def element_types(self) -> frozenset[DType]:
+        """The element types of its tensors, and of the numbers that it computes between them.
+
+        Arithmetic on axes and literals alone, as in subscripts, is left out, and so is the truth of conditions: any
+        integers that hold sizes do for the one, and any branch for the other.
+        """
+        return frozenset(self.dtypes.values()) | numbers_of(self.nests, self.dtypes)
 
     def dtype_of(self, e: Expr) -> DType | None:
         """Type of an expression; None for a literal, i64 for an axis.

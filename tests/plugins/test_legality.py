@@ -1,6 +1,6 @@
 """What a backend is asked before anything is written, and what it gets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from dlc import (
     option,
 )
 from dlc.base.diagnostics import Diagnostic
-from dlc.base.types import Type, f32
+from dlc.base.types import Type, f32, f64, i64
 from dlc.cache import Cache, Key, MemoryStore
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.config.config import default_config
@@ -34,11 +34,15 @@ from dlc.driver.codec import Context
 from dlc.driver.pipeline import ResolvedPipeline, resolve_steps
 from dlc.driver.session import Session
 from dlc.driver.state_text import op_classes
-from dlc.graph import Constant, Input, Tensor
-from dlc.ops.elementwise import Add, Exp, Relu, Tanh
+from dlc.graph import Call, Constant, Input, Tensor, toposort
+from dlc.kernel.kernel import Kernel
+from dlc.ops.elementwise import Abs, Add, Cast, Exp, Relu, Tanh
+from dlc.ops.index import Gather
+from dlc.ops.shape import Slice
 from dlc.plugins.discovery import load_registry
 from dlc.plugins.registry import Observer, Registry
 from dlc.spec import Spec
+from dlc.verify.kit.random_graphs import random_graph
 
 X = Input("x", Type(f32, (100,)))
 
@@ -83,13 +87,52 @@ class OpChip(Chip):
     consumes: ClassVar[Level] = "ops"
 
 
-def build(backend: Chip, pipeline: str = "lower,order,plan-memory") -> Build:
+@dataclass(frozen=True)
+class Asked(Backend):
+    """A target that notes what it is asked, and lacks types and functions."""
+
+    name = "asked"
+    lacks: tuple[str, ...] = option((), "element types and functions")
+    types: ClassVar[set[Type]] = set()
+    kernels: ClassVar[set[str]] = set()
+    states: ClassVar[list[Graph | Plan]] = []
+
+    def accepts_type(self, type: Type) -> bool | Reason:
+        self.types.add(type)
+        return type.dtype.name not in self.lacks or Reason(f"it has no {type.dtype}", "take f32")
+
+    def accepts_kernel(self, kernel: Kernel) -> bool | Reason:
+        self.kernels.add(kernel.digest)
+        lacking = sorted(kernel.functions.intersection(self.lacks) - {"f64"})
+        return not lacking or Reason(f"it has no function {lacking[0]}")
+
+    def emit(self, state: Graph | Plan, report: Report) -> Artifact:
+        self.states.append(state)
+        return Artifact(str(self), {"kind": state.kind.encode()}, "kind", Signature((), ()))
+
+
+class AskedOps(Asked):
+    """The same, on ops."""
+
+    consumes: ClassVar[Level] = "ops"
+
+
+class AskedKernels(Asked):
+    """The same, on kernels."""
+
+    consumes: ClassVar[Level] = "kernels"
+
+
+PIPELINES = {AskedOps: "simplify", AskedKernels: "lower,fuse", Asked: "lower,fuse,order,plan-memory"}
+
+
+def build(backend: Backend, pipeline: str = "lower,order,plan-memory", frontend: Frontend | None = None) -> Build:
     registry = load_registry(kinds=("passes", "pipelines", "ops"))
     specs = Spec.parse_pipeline(pipeline, "test") if pipeline else ()
     resolved = ResolvedPipeline(backend, "dlc", pipeline, "test", resolve_steps(registry, specs), specs)
     context = Context(lambda: op_classes(registry))
     source = Source(data=b"given", label="given")
-    return compile_source(source, Given(), "dlc", resolved, Session(Cache(MemoryStore(), "rw"), context))
+    return compile_source(source, frontend or Given(), "dlc", resolved, Session(Cache(MemoryStore(), "rw"), context))
 
 
 def test_all_refused_ops_are_said_at_once_with_their_nodes() -> None:
@@ -108,6 +151,111 @@ def test_constant_expressions_are_never_asked_about() -> None:
     with pytest.raises(DlcError) as caught:
         build(Chip(("exp",)))
     assert "exp (once)" in str(caught.value)
+
+
+def of(graph: Graph) -> Frontend:
+    @dataclass(frozen=True)
+    class Made(Given):
+        """A graph."""
+
+        def parse(self, source: Source, report: Report) -> Graph:
+            return graph
+
+    return Made()
+
+
+def types_in(state: Graph | Plan) -> Iterator[Type]:
+    """Of everything that `emit` can read in a state without evaluating it, with plain loops."""
+    graph = state.graph if isinstance(state, Plan) else state
+    computed = [op for op in graph.ops if any(isinstance(x, Input) for x in toposort((op,)))]
+    for op in (*graph.inputs, *graph.outputs, *computed, *(x for c in computed for x in c.operands)):
+        yield from op.types
+        for tensor in op.body.tensors.values() if isinstance(op, Call) else ():
+            yield tensor.type
+
+
+@pytest.mark.parametrize("kind", PIPELINES)
+def test_everything_that_emit_gets_has_been_asked_about(kind: type[Asked]) -> None:
+    for found in (kind.types, kind.kernels, kind.states):
+        found.clear()
+    for seed in range(6):
+        build(kind(), PIPELINES[kind], of(random_graph(seed, 12, f32)))
+    assert len(kind.states) == 6
+    for state in kind.states:
+        assert set(types_in(state)) <= kind.types
+        ops = state.graph.ops if isinstance(state, Plan) else state.ops
+        bodies = [op.body for op in ops if isinstance(op, Call) and (not isinstance(state, Plan) or op in state.steps)]
+        assert {body.digest for body in bodies} <= kind.kernels
+        inside = {Type(d, ()) for body in bodies for d in body.element_types}
+        assert {t.dtype for t in inside} <= {t.dtype for t in kind.types}
+
+
+INDICES = Constant(Tensor.of([1, 0, 1], i64))
+
+
+@pytest.mark.parametrize(("kind", "pipeline"), PIPELINES.items())
+def test_a_constant_of_a_type_that_the_target_lacks_is_refused_with_node_and_type(
+    kind: type[Asked], pipeline: str
+) -> None:
+    y = Gather(X, INDICES)
+    graph = make_graph([X], {"y": y}, {y.digest: ("pick",)})
+    build(kind(), pipeline, of(graph))
+    with pytest.raises(DlcError) as caught:
+        build(kind(("i64",)), pipeline, of(graph))
+    assert caught.value.exit_code is ExitCode.MODEL
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.message) == ("unsupported-type", "asked has no i64[3], a constant (once): it has no i64")
+    assert (found.location and found.location.node, found.help) == ("pick", "take f32")
+
+
+def test_types_inside_kernels_are_asked_about_but_no_subscripts() -> None:
+    """Of a conversion and back, fused into one kernel, nothing but a number of f64 between two tensors is left."""
+    wide = Exp(Cast(X, f64))
+    graph = make_graph([X], {"y": Cast(wide, f32)}, {wide.digest: ("wide",)})
+    with pytest.raises(DlcError, match="asked has no f64, computed inside a kernel") as caught:
+        build(Late(("f64",)), PIPELINES[Asked], of(graph))
+    assert caught.value.diagnostics[0].location
+    Asked.types.clear()
+    build(Asked(), PIPELINES[Asked], of(make_graph([X], {"y": Slice(X, starts=(99,), sizes=(100,), steps=(-1,))})))
+    assert {t.dtype for t in Asked.types} == {f32}
+
+
+class Late(Asked):
+    """A target that has shapes of any type, and numbers of some."""
+
+    def accepts_type(self, type: Type) -> bool | Reason:
+        return bool(type.shape) or super().accepts_type(type)
+
+
+def test_a_kernel_is_refused_with_its_nodes_and_text() -> None:
+    y = Tanh(Exp(X))
+    graph = make_graph([X], {"y": y}, {y.digest: ("act",)})
+    with pytest.raises(DlcError) as caught:
+        build(Asked(("tanh",)), PIPELINES[Asked], of(graph))
+    (found,) = caught.value.diagnostics
+    assert found.code == "unsupported-kernel"
+    assert found.message == "asked cannot build a kernel (once): it has no function tanh"
+    assert found.location
+    assert "act" in found.location.node
+    assert any("tanh" in note for note in found.notes)
+
+
+def test_refused_ops_and_types_of_the_model_are_said_at_once() -> None:
+    class Both(AskedOps):
+        """Refuses ops, too."""
+
+        def accepts(self, op: Op) -> bool | Reason:
+            return op.text_name != "tanh"
+
+    count = Input("count", Type(i64, (2,)))
+    graph = make_graph([X, count], {"y": Tanh(X), "z": Abs(count)})
+    with pytest.raises(DlcError) as caught:
+        build(Both(("i64",)), "", of(graph))
+    assert [d.message for d in caught.value.diagnostics] == [
+        "asked cannot build tanh (once): the target has no such operation",
+        "asked has no i64[2], an input (once): it has no i64",
+        "asked has no i64[2], computed by abs (once): it has no i64",
+    ]
 
 
 def test_a_backend_gets_what_it_consumes() -> None:

@@ -150,7 +150,7 @@ def test(
     lines = [_table(found), *_advice(failed), ""]
     lines.append(
         f"{len(found)} checks, {len(failed)} failed, {len(skipped)} skipped"
-        + (f", level {reached}" if any(r.level for r in found) else "")
+        + (f", level {reached}" if any(r.level for r in found) and not only else "")
     )
     data = {
         "plugin": subject.plugin.name,
@@ -159,7 +159,7 @@ def test(
         "checks": [asdict(r) | {"seconds": round(r.seconds, 3)} for r in found],
         "failed": len(failed),
         "skipped": len(skipped),
-        "level": reached,
+        "level": None if only else reached,
     }
     return Outcome("\n".join(lines), data, ExitCode.MISMATCH if failed else ExitCode.OK)
 

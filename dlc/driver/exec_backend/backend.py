@@ -28,8 +28,10 @@ from dlc.version import __version__
 
 if TYPE_CHECKING:
     from dlc.base.report import Report
+    from dlc.base.types import Type
     from dlc.graph import Op
     from dlc.graph.graph import Graph
+    from dlc.kernel.kernel import Kernel
 
 T = TypeVar("T")
 SCHEME: Final = "exec:"
@@ -148,6 +150,20 @@ class Exec(Backend):
             for k in places[refusal.op]:
                 found[k] = Reason(refusal.reason, refusal.help)
         return found
+
+    def accepts_type(self, type: Type) -> bool | Reason:
+        """Whether the description has the element type."""
+        return _no_element(str(type.dtype), self.description()) or True
+
+    def accepts_kernel(self, kernel: Kernel) -> bool | Reason:
+        """Whether the description has the functions."""
+        described = self.description()
+        if described.functions is None or not (lacking := sorted(kernel.functions - set(described.functions))):
+            return True
+        what = "functions" if len(lacking) > 1 else "function"
+        return Reason(
+            f"{described.name} has no {what} {', '.join(lacking)}", f"it has {', '.join(described.functions)}"
+        )
 
     # ---- programs ----
     def for_model(self, title: str) -> Exec:
@@ -284,12 +300,15 @@ def _problem(found: p.Description) -> str:
 def _excluded(info: p.OpInfo, described: p.Description) -> Reason | None:
     if described.ops is not None and info.op not in described.ops:
         return Reason(f"{described.name} has no such operation", did_you_mean(info.op, described.ops, "operations"))
-    if described.elements is not None:
-        operands = [t for v in info.operands.values() if v for t in (v if isinstance(v, tuple) else (v,))]
-        for t in (*operands, *info.results):
-            if t.element not in described.elements:
-                return Reason(f"element type {t.element}", f"{described.name} has {', '.join(described.elements)}")
-    return None
+    operands = [t for v in info.operands.values() if v for t in (v if isinstance(v, tuple) else (v,))]
+    reasons = (_no_element(t.element, described) for t in (*operands, *info.results))
+    return next((reason for reason in reasons if reason), None)
+
+
+def _no_element(name: str, described: p.Description) -> Reason | None:
+    if described.elements is None or name in described.elements:
+        return None
+    return Reason(f"element type {name}", f"{described.name} has {', '.join(described.elements)}")
 
 
 def _digest(path: Path) -> str:

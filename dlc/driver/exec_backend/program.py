@@ -15,10 +15,10 @@ from dlc.base.extents import Dim
 from dlc.base.types import DType, Type
 from dlc.driver.exec_backend import protocol as p
 from dlc.graph import evaluate_ops
-from dlc.graph.evaluate import is_constant
+from dlc.graph.constants import compute_ops, read_constants
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op, attr_text
-from dlc.graph.structure import Call, Input, Item
+from dlc.graph.structure import Call
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
@@ -113,13 +113,13 @@ def program_of(state: Graph | Plan, title: str, weights: IO[bytes]) -> p.Program
     """
     plan = state if isinstance(state, Plan) else None
     graph = state.graph if isinstance(state, Plan) else state
-    steps = plan.steps if plan else _steps_of(graph)
+    steps = plan.steps if plan else compute_ops(graph)
     for op in steps:
         if reason := no_words(op):
             raise error("unsupported-op", f"{op.text_name}: {reason.text}", help=reason.help)
     writer = _Writer()
     inputs = tuple(p.Port(i.name, writer.add(i, plan)) for i in graph.inputs)
-    constants = tuple(_constants(_read_constants(graph, steps), writer, weights))
+    constants = tuple(_constants(read_constants(graph, steps), writer, weights))
     made: list[p.Step] = []
     kernels: list[p.Kernel] = []
     for op in steps:
@@ -136,22 +136,6 @@ def program_of(state: Graph | Plan, title: str, weights: IO[bytes]) -> p.Program
     regions = dict(plan.regions) if plan else {}
     tables = (tuple(writer.values), constants, tuple(kernels), tuple(made))
     return p.Program(title, inputs, outputs, *tables, graph.aliases, regions)
-
-
-def _steps_of(graph: Graph) -> tuple[Op, ...]:
-    """The ops of a graph that a target computes, in order; what depends on constants only is a constant."""
-    known: dict[str, bool] = {}
-    return tuple(o for o in graph.ops if not isinstance(o, Input | Item) and not is_constant(o, known))
-
-
-def _read_constants(graph: Graph, steps: Iterable[Op]) -> Iterable[Op]:
-    """The constant values that steps read or the model gives, each once, in order of first use."""
-    known: dict[str, bool] = {}
-    found: dict[str, Op] = {}
-    for op in (*(x for step in steps for x in step.operands), *graph.outputs):
-        if is_constant(op, known):
-            found.setdefault(op.digest, op)
-    return found.values()
 
 
 def _constants(ops: Iterable[Op], writer: _Writer, weights: IO[bytes]) -> Iterable[p.ConstantData]:

@@ -245,7 +245,10 @@ class Description:
     pipeline: str | None = part("passes that prepare the model; null: those that suit what it consumes", None)
     options: tuple[OptionInfo, ...] = part("options that it has", ())
     ops: tuple[str, ...] | None = part("names of all ops that it takes; null: any", None)
-    elements: tuple[str, ...] | None = part("all element types that it takes; null: any", None)
+    elements: tuple[str, ...] | None = part(
+        "all element types that it takes, of every value and inside kernels; null: any", None
+    )
+    functions: tuple[str, ...] | None = part("all scalar functions that it takes in kernels; null: any", None)
     legalises: bool = part("whether it answers legalise; if not, ops and elements decide alone", default=False)
     memory: tuple[MemoryInfo, ...] = part("memory of the target; empty: one region arena, aligned to 64", ())
     depends: tuple[str, ...] = part(

@@ -107,7 +107,11 @@ def passes_node_tests(subject: Subject, entry: Entry) -> str:
     ran = refused = 0
     for number, test in enumerate(node_tests(accepted(subject, backend), subject.seed)):
         graph = _claimed(subject, backend, test)
-        program = None if graph is None else program_of(subject, graph, entry.name)
+        try:
+            program = None if graph is None else program_of(subject, graph, entry.name)
+        except (Exception, SystemExit) as problem:
+            problem.add_note(test.name)  # which of them it is, whatever a plugin raised
+            raise
         if graph is None or program is None:
             refused += 1
         elif len(graph.inputs) == len(test.inputs):

@@ -90,8 +90,8 @@ class Subject:
 
     @cached_property
     def all_targets(self) -> tuple[str, ...]:
-        """Specs of the backends that programs are built for."""
-        return self.targets or tuple(self.registry.backends)
+        """Specs of the backends that programs are built for: by default those that plugins brought."""
+        return self.targets or tuple(self.registry.plugin_backends)
 
     def specs(self, entry: Entry) -> tuple[Spec, ...]:
         """An entry with its defaults, and with the options that the samples name."""

@@ -62,6 +62,8 @@ def run(subject: Subject, case: Case) -> Result:
             in_words(cause) if cause is problem else f"{problem}: {in_words(cause)}",
             "report errors in models as DlcErrors; mend the line named here",
         )
+        if where := getattr(problem, "__notes__", ()):
+            text = f"{': '.join(map(str, where))}: {text}"
     seconds = time.perf_counter() - start
     return Result(case.check.name, case.subject, state, text, help, case.check.level, seconds)  # type: ignore[arg-type]
 
