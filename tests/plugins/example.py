@@ -56,7 +56,8 @@ class Machine:
         """`python -m dlc ARGUMENTS` in the home directory."""
         path = os.pathsep.join(filter(None, [str(self.site), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(self.home / "cache")}
-        environment.pop("DLC_CACHE", None)
+        for name in ("DLC_CACHE", "DLC_CACHE_DIR"):
+            environment.pop(name, None)
         command = [sys.executable, "-m", module, *map(str, arguments)]
         done = subprocess.run(command, cwd=self.home, env=environment, capture_output=True, text=True, check=False)
         return Done(done.returncode, done.stdout, done.stderr)

@@ -103,7 +103,7 @@ def test_installers_of_one_directory_take_turns(models: int, tmp_path: Path) -> 
 
 
 def test_the_first_of_many_makes_the_directory_and_none_fails(tmp_path: Path) -> None:
-    for attempt in range(8):
+    for attempt in range(5):
         out = tmp_path / f"a{attempt}" / "b" / "out"
         assert statuses(children([installer(k % 2, out, 1, stored=False) for k in range(6)])) == [0] * 6
         assert whole(out)
@@ -111,7 +111,7 @@ def test_the_first_of_many_makes_the_directory_and_none_fails(tmp_path: Path) ->
 
 def test_killed_installers_leave_a_whole_directory_or_one_without_manifest(tmp_path: Path) -> None:
     out, chance = tmp_path / "out", random.Random(5)
-    for _ in range(10):
+    for _ in range(6):
         started = children([installer(k % 2, out, 50, stored=k == 2) for k in range(3)])
         time.sleep(chance.uniform(0.002, 0.03))
         for pid in started:

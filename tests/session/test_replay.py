@@ -99,7 +99,7 @@ def test_a_cache_that_is_only_read_is_not_written(mode: str, tmp_path: Path) -> 
 
 
 def test_many_processes_build_at_once(tmp_path: Path) -> None:
-    """Six of them, two models, one cache, one output directory for each model."""
+    """Four of them, two models, one cache, one output directory for each model."""
     for seed in (0, 1):
         save(conv_net(SMALL, seed=seed), tmp_path / f"m{seed}" / "net.onnx")
         build(f"m{seed}/net.onnx", "-o", f"expected{seed}", "--cache", "off", cwd=tmp_path)
@@ -112,7 +112,7 @@ def test_many_processes_build_at_once(tmp_path: Path) -> None:
             stdout=subprocess.DEVNULL,
             text=True,
         )
-        for k in range(6)
+        for k in range(4)
     ]
     for process in running:
         message = process.communicate()[1]
