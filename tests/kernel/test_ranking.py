@@ -16,6 +16,8 @@ from dlc.kernel.loops import evaluate as loop_evaluate
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import Batch
+from dlc.kernel.loops.parse import parse_loops
+from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Stmt
 from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.ranking import SMALL, rankings
@@ -74,6 +76,16 @@ def test_the_checker_of_loops_accepts_it(machine: Machine) -> None:
     for op in (Rank(x, axis=1), FirstOf(x, axis=1, count=3)):
         kernel = lower_op(op).body
         assert check_loops(kernel, schedule(kernel, machine)) == ()
+
+
+def test_a_wrong_mark_on_a_loop_that_never_runs_is_found() -> None:
+    kernel = lower_op(Rank(Input("x", Type(f32, (2, SMALL + 1))), axis=1)).body
+    text = print_loops(schedule(kernel, Machine()))
+    assert text.count("for h4 in 0..6:") == 3
+    before, dead = text.split("for h2 in ")
+    marked = f"{before}for h2 in {dead.replace('for h4 in 0..6:', 'for h4 in 0..6 parallel:', 1)}"
+    (found,) = check_loops(kernel, parse_loops(marked))
+    assert str(found) == "iterations marked parallel share the variable hhole, in for h4 in 0..6 parallel:"
 
 
 def _never(*_: object) -> bool:

@@ -46,11 +46,11 @@ from dlc.kernel.loops.check.operands import draws, operands, room, runs_of_terms
 from dlc.kernel.loops.check.order import Order, literals_of
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Field, Unknowable
-from dlc.kernel.loops.check.run import CheckedMachine
+from dlc.kernel.loops.check.run import CheckedMachine, shared_variables, shares
 from dlc.kernel.loops.check.terms import Terms, sorts
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
-from dlc.kernel.loops.program import For, LoopProgram, Stmt
+from dlc.kernel.loops.program import For, LoopProgram, Stmt, walk_stmts
 from dlc.kernel.nest import Param
 
 MOST: Final = 1 << 21
@@ -105,7 +105,17 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
         for arithmetic, draw in runs:
             if found := _checked(kernel, program, arithmetic, operands(kernel, sizes, rng, draw), sizes, most):
                 return tuple(replace(f, problem=f.problem + _TERMS) for f in found) if arithmetic is terms else found
-    return ()
+    return _shared(program)
+
+
+def _shared(program: LoopProgram) -> tuple[Finding, ...]:
+    """Variables that iterations marked parallel share, in loops that never ran too."""
+    return tuple(
+        Finding(shares(name), statement=print_head(s, sizes_of(program)))
+        for s in walk_stmts(program.body)
+        if isinstance(s, For) and s.parallel
+        for name in shared_variables(s)
+    )
 
 
 def _interface(kernel: Kernel, program: LoopProgram) -> tuple[Finding, ...]:

@@ -171,11 +171,9 @@ class CheckedMachine(Machine):
             return False
         if known.writes & overwritten(s) & self._results:
             return False
-        inside = list(walk_stmts(s.body))
-        declared = {x.local.name for x in inside if isinstance(x, Let)}
-        if any(isinstance(x, Set) and x.local.name not in declared for x in inside):
+        if shared_variables(s):
             return False
-        sums = any(isinstance(x, Set) for x in inside)
+        sums = any(isinstance(x, Set) for x in walk_stmts(s.body))
         return (bool(known.writes & self._results) or sums) and self._outline(s) is not None
 
     def _outline(self, s: For) -> tuple[Access, ...] | None:
@@ -247,11 +245,8 @@ class CheckedMachine(Machine):
 
     # ---- parallel loops ----
     def _sharing(self, s: For, start: int) -> Sharing:
-        inside = list(walk_stmts(s.body))
-        declared = {x.local.name for x in inside if isinstance(x, Let)}
-        for x in inside:
-            if isinstance(x, Set) and x.local.name not in declared:
-                raise ParallelFault(f"iterations marked parallel share the variable {x.local.name}")
+        for name in shared_variables(s):
+            raise ParallelFault(shares(name))
         shared = self.traits(s).writes - set(s.own)
         return Sharing({name: self.memory.tensors[name].size for name in shared}, start, s.step)
 
@@ -287,6 +282,18 @@ class CheckedMachine(Machine):
         with np.errstate(all="ignore"):
             self._within(access.around, self.values(root, None), look)
         return found
+
+
+def shared_variables(s: For) -> Sequence[str]:
+    """The variables that iterations of a loop set and that are declared outside of it."""
+    inside = list(walk_stmts(s.body))
+    declared = {x.local.name for x in inside if isinstance(x, Let)}
+    return list(dict.fromkeys(x.local.name for x in inside if isinstance(x, Set) and x.local.name not in declared))
+
+
+def shares(name: str) -> str:
+    """What is wrong where iterations marked parallel share a variable."""
+    return f"iterations marked parallel share the variable {name}"
 
 
 def _starts_anew(body: Sequence[Stmt], name: str) -> bool:
