@@ -85,7 +85,9 @@ def test_a_wrong_mark_on_a_loop_that_never_runs_is_found() -> None:
     before, dead = text.split("for h2 in ")
     marked = f"{before}for h2 in {dead.replace('for h4 in 0..6:', 'for h4 in 0..6 parallel:', 1)}"
     (found,) = check_loops(kernel, parse_loops(marked))
-    assert str(found) == "iterations marked parallel share the variable hhole, in for h4 in 0..6 parallel:"
+    assert found.problem == "iterations marked parallel share the variable hhole"
+    assert found.statement == "for h4 in 0..6 parallel:"
+    assert found.path[:2] == ("for i0 in 0..2:", f"for h2 in {SMALL + 1}..{SMALL + 1}:")
 
 
 def _never(*_: object) -> bool:

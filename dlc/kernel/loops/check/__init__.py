@@ -46,7 +46,7 @@ from dlc.kernel.loops.check.operands import draws, operands, room, runs_of_terms
 from dlc.kernel.loops.check.order import Order, literals_of
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Field, Unknowable
-from dlc.kernel.loops.check.run import CheckedMachine, shared_variables, shares
+from dlc.kernel.loops.check.run import CheckedMachine, shared_variables
 from dlc.kernel.loops.check.terms import Terms, sorts
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
@@ -95,7 +95,7 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
         seed: Of the operands.
         most: Values of one loop that are all computed.
     """
-    if found := _interface(kernel, program):
+    if found := _interface(kernel, program) or _shared(program):
         return found
     rng, literals = np.random.default_rng(seed), literals_of(kernel)
     numbers, terms = Field(Order(literals)), Field(Terms(literals, sorts=sorts(kernel)))
@@ -105,14 +105,14 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
         for arithmetic, draw in runs:
             if found := _checked(kernel, program, arithmetic, operands(kernel, sizes, rng, draw), sizes, most):
                 return tuple(replace(f, problem=f.problem + _TERMS) for f in found) if arithmetic is terms else found
-    return _shared(program)
+    return ()
 
 
 def _shared(program: LoopProgram) -> tuple[Finding, ...]:
-    """Variables that iterations marked parallel share, in loops that never ran too."""
+    """Variables that iterations marked parallel share, in loops that never run too."""
     return tuple(
-        Finding(shares(name), statement=print_head(s, sizes_of(program)))
-        for s in walk_stmts(program.body)
+        _finding(program, f"iterations marked parallel share the variable {name}", path_to(program.body, k), {}, {})
+        for k, s in enumerate(walk_stmts(program.body))
         if isinstance(s, For) and s.parallel
         for name in shared_variables(s)
     )

@@ -18,7 +18,7 @@ from dlc.base.types import Array, DType, f32
 from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
 from dlc.kernel.loops.check.digits import added_up, unrounded, words_of_digits
-from dlc.kernel.loops.check.memory import Iterations, KnownMemory, ParallelFault, Sharing
+from dlc.kernel.loops.check.memory import Iterations, KnownMemory, Sharing
 from dlc.kernel.loops.check.modular import reduced
 from dlc.kernel.loops.check.operands import room
 from dlc.kernel.loops.check.residues import Field, Unknowable
@@ -245,8 +245,6 @@ class CheckedMachine(Machine):
 
     # ---- parallel loops ----
     def _sharing(self, s: For, start: int) -> Sharing:
-        for name in shared_variables(s):
-            raise ParallelFault(shares(name))
         shared = self.traits(s).writes - set(s.own)
         return Sharing({name: self.memory.tensors[name].size for name in shared}, start, s.step)
 
@@ -289,11 +287,6 @@ def shared_variables(s: For) -> Sequence[str]:
     inside = list(walk_stmts(s.body))
     declared = {x.local.name for x in inside if isinstance(x, Let)}
     return list(dict.fromkeys(x.local.name for x in inside if isinstance(x, Set) and x.local.name not in declared))
-
-
-def shares(name: str) -> str:
-    """What is wrong where iterations marked parallel share a variable."""
-    return f"iterations marked parallel share the variable {name}"
 
 
 def _starts_anew(body: Sequence[Stmt], name: str) -> bool:
