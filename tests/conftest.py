@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
+from tests.compilers import choose_compilers, write_compilers
 from tests.lanes import mark_long, mark_quick, seconds_of_folders, write_slow
 from tests.tools import missing
 
@@ -41,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         place = TemporaryDirectory(prefix="dlc-tests-")
         config.add_cleanup(place.cleanup)
         os.environ[SHARED] = place.name
+        write_compilers(Path(place.name, "compilers"))
 
 
 def pytest_collection() -> None:
@@ -67,6 +69,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     absent = "" if is_worker(session.config) else missing()
     if absent and os.environ.get("CI") == "true":
         raise pytest.UsageError(f"CI=true, and tests need what is not here: {absent}")
+
+
+@pytest.hookimpl(tryfirst=True)  # fixtures of the test build with it too
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    choose_compilers(Path(os.environ[SHARED], "compilers"), Path(item.nodeid.partition("::")[0]))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
