@@ -105,20 +105,22 @@ class Shell:
 
     home: Path
     cache: Path
+    commands: Path
+    """Programs that come before all others."""
 
     @classmethod
-    def new(cls, home: Path, cache: Path | None = None) -> "Shell":
+    def new(cls, home: Path, cache: Path | None = None, commands: Path = Path(sys.executable).parent) -> "Shell":
         """With what the pages refer to; the cache is empty unless another one is given."""
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "examples", home / "examples", ignore=ignored)
         shutil.copytree(ROOT / "tests/plugin_example", home / "tests/plugin_example", ignore=ignored)
-        return cls(home, cache or home / "cache")
+        return cls(home, cache or home / "cache", commands)
 
     def run(self, script: str) -> tuple[int, str]:
         """(exit code, everything printed) of a script; plugins that it installs go into the directory."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DLC_")},
-            "PATH": f"{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
+            "PATH": f"{self.commands}:{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
             "HOME": str(self.home),
             "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),  # where rustc is rustup's
             # Open MPI asks for these where tests run as root, on few processors.
