@@ -2,12 +2,11 @@
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.docs import warm
+from tests import warm
 from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, steps, working_blocks
 
 
@@ -27,20 +26,12 @@ OWN_PROCESSES = ("docs/distributed.md",)
 """Pages whose launcher has to be the parent of dlc."""
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with a `dlc` that need not import itself."""
-    folder = tmp_path_factory.mktemp("commands")
-    server = warm.start(folder)
-    yield folder
-    server.kill()
-    server.communicate()
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if any(not b.skipped for b in shell_blocks(p))], ids=name_of)
-def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path, commands: Path) -> None:
+def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path) -> None:
     cache = None if name_of(page) in OWN_CACHE else shared / "pages"
-    shell = Shell.new(tmp_path, cache, Path(sys.executable).parent if name_of(page) in OWN_PROCESSES else commands)
+    shell = Shell.new(
+        tmp_path, cache, Path(sys.executable).parent if name_of(page) in OWN_PROCESSES else warm.commands()
+    )
     for block in working_blocks(page):
         if block.skipped:
             continue

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import warm
+
 SOURCE = Path(__file__).parents[1] / "plugin_example"
 MODEL: dict[str, Any] = {
     "input": {"name": "x", "shape": [2, 2]},
@@ -58,7 +60,8 @@ class Machine:
         environment = {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(self.home / "cache")}
         for name in ("DLC_CACHE", "DLC_CACHE_DIR"):
             environment.pop(name, None)
-        command = [sys.executable, "-m", module, *map(str, arguments)]
+        program = [warm.commands() / "dlc"] if module == "dlc" else [sys.executable, "-m", module]
+        command = [*map(str, program), *map(str, arguments)]
         done = subprocess.run(command, cwd=self.home, env=environment, capture_output=True, text=True, check=False)
         return Done(done.returncode, done.stdout, done.stderr)
 

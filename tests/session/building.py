@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     ROOT,
@@ -89,10 +91,9 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def dlc(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A real `dlc` process."""
-    return subprocess.run(
-        command(*arguments), cwd=cwd, env=env or environment(), capture_output=True, text=True, check=False
-    )
+    """A `dlc` process; it imports what the environment says, if one is given."""
+    line = command(*arguments) if env else [str(warm.commands() / "dlc"), *map(str, arguments)]
+    return subprocess.run(line, cwd=cwd, env=env or environment(), capture_output=True, text=True, check=False)
 
 
 def build(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """`dlc` as a command whose process is forked from one that has imported dlc already.
 
-The commands of the pages start dlc two hundred times, and half of their time was spent importing the same modules. In
-everything else a forked process is one of its own: directory, environment, open files, signals and exit code are those
-of the command. That dlc starts as installed, and how long it takes, is tested elsewhere (`tests/test_start_up.py`).
+Tests start dlc hundreds of times, and half of their time was spent importing the same modules. In everything else a
+forked process is one of its own: directory, environment, open files, signals and exit code are those of the command.
+Tests of how dlc starts, of terminals and of processes that are killed start it as users do.
 """
 
 import array
@@ -13,15 +13,18 @@ import importlib
 import json
 import os
 import pkgutil
+import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("dlc", "dlc_frontend_onnx", "dlc_frontend_kernel", "dlc_backend_c", "dlc_backend_s2train")
 """Whose modules are imported before; that of PyTorch would import PyTorch."""
 _LARGEST = 1 << 20
@@ -36,17 +39,21 @@ sys.exit(warm.ask({address!r}, sys.argv[1:]))
 """
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    """Start the process to fork from, and write the command `folder/dlc`, which asks it."""
-    folder.mkdir(parents=True, exist_ok=True)
+@cache
+def commands() -> Path:
+    """A directory with the command `dlc`, which asks a process that this one has started. It ends with this one."""
+    folder = Path(tempfile.mkdtemp(prefix="dlc-warm-"))
+    atexit.register(shutil.rmtree, folder)
     address = str(folder / "socket")
-    command = [sys.executable, "-P", __file__, address]
-    server = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-P", __file__, address], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout and server.stdout.readline() == "ready\n"
     script = folder / "dlc"
     script.write_text(_COMMAND.format(python=sys.executable, module=__file__, address=address), encoding="utf-8")
     script.chmod(0o755)
-    return server
+    atexit.register(server.kill)
+    return folder
 
 
 def ask(address: str, arguments: list[str]) -> int:
@@ -85,7 +92,7 @@ def serve(address: str) -> None:
         gc.freeze()  # or each child would copy the pages of all objects to look for garbage
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that answer are nobody's to wait for
         print("ready", flush=True)
-        while True:
+        while waiting in select.select([waiting, sys.stdin], [], [])[0]:  # until the process that started it ends
             asking, _ = waiting.accept()
             if os.fork() == 0:
                 waiting.close()
