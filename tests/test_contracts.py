@@ -7,7 +7,8 @@ import pytest
 
 from dlc.plugins import hookspecs
 from dlc.plugins.discovery import KINDS, list_plugins, load_registry
-from dlc.plugins.registry import Entry, Kind, Registry
+from dlc.plugins.entry import Entry, Kind
+from dlc.plugins.registry import Registry
 from dlc.spec import Spec
 from dlc.verify.kit.contract import BASES, converts, documented
 

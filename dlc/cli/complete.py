@@ -10,7 +10,7 @@ from dlc.base.diagnostics import DlcError
 
 if TYPE_CHECKING:
     from dlc.config.config import Config
-    from dlc.plugins.registry import Kind
+    from dlc.plugins.entry import Kind
 
 
 def complete_targets(incomplete: str) -> list[str]:

@@ -14,7 +14,8 @@ from dlc.spec import Spec
 
 if TYPE_CHECKING:
     from dlc.config.config import Config
-    from dlc.plugins.registry import Entry, Kind, Registry
+    from dlc.plugins.entry import Entry, Kind
+    from dlc.plugins.registry import Registry
 
 KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "passes": ("passes",),

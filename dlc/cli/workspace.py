@@ -29,8 +29,9 @@ from dlc.config.trust import is_trusted
 from dlc.driver.pipeline import gradient_spec, resolve_steps
 from dlc.driver.prepare import Prepared, reader, resolved, special_sizes
 from dlc.plugins.discovery import KINDS, load_registry
+from dlc.plugins.entry import Kind
 from dlc.plugins.plugin import pip_install
-from dlc.plugins.registry import Kind, Registry
+from dlc.plugins.registry import Registry
 from dlc.spec import parse_setting
 
 if TYPE_CHECKING:

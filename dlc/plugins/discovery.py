@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.lazy import Lazy
 from dlc.plugins import hookspecs
+from dlc.plugins.entry import Entry, Kind, reason_of
 from dlc.plugins.entry_points import EntryPoint, entry_points
 from dlc.plugins.guard import attempt
 from dlc.plugins.machines import machine_files
 from dlc.plugins.op_packs import PACKS_MODULE, content_digest, named_packs, pack_entries, plugin_packs
 from dlc.plugins.plugin import Plugin
-from dlc.plugins.registry import Entry, Kind, Observer, Registry, reason_of
+from dlc.plugins.registry import Observer, Registry
 
 if TYPE_CHECKING:
     from pluggy import HookImpl, PluginManager

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dlc.op_packs.libraries import check_libraries
+from dlc.plugins.entry import Entry, Kind
 from dlc.plugins.own_paths import paths_of
 from dlc.plugins.plugin import Plugin
-from dlc.plugins.registry import Entry, Kind
 
 if TYPE_CHECKING:
     from dlc.op_packs.load import Pack

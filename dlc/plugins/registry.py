@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, error
-from dlc.base.lazy import Lazy
-from dlc.plugins.guard import attempt
+from dlc.plugins.entry import Entry, Kind, class_of, reason_of
 from dlc.plugins.plugin import EXTRAS, pip_install
 
 if TYPE_CHECKING:
@@ -20,104 +19,10 @@ if TYPE_CHECKING:
     from dlc.api.source import Source
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
-    from dlc.plugins.declared import Declaration
     from dlc.plugins.plugin import Plugin
     from dlc.spec import Configurable, Spec
 
 T = TypeVar("T")
-
-Kind = Literal[
-    "frontends",
-    "backends",
-    "ops",
-    "passes",
-    "pipelines",
-    "rules",
-    "onnx_rules",
-    "schedules",
-    "optimizers",
-    "losses",
-    "initializers",
-    "machines",
-]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One thing a plugin offers."""
-
-    kind: Kind
-    name: str
-    """How a spec selects it; of ONNX import rules, their domain."""
-    plugin: str
-    """Name of the plugin."""
-    module: str
-    """The plugin's module."""
-    target: Any
-    """A class or Lazy; the text of a pipeline; a rule; the Lazy of a module of ONNX import rules; a machine's file."""
-    is_own: bool = False
-    """Whether the plugin is released together with dlc."""
-
-    @property
-    def package(self) -> str:
-        """Top-level package whose code acts: what `code_digest` takes."""
-        return self.module.partition(".")[0]
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """This one, and the one that what it offers lies in, where that is installed: what is not cannot act."""
-        from importlib.util import find_spec
-
-        where = self.target.target if isinstance(self.target, Lazy) else str(self.target.__module__)
-        found = dict.fromkeys((self.package, where.partition(":")[0].partition(".")[0]))
-        return tuple(package for package in found if find_spec(package))
-
-    @property
-    def key(self) -> str:
-        """What is unique among the entries of its kind: the name, but several plugins may add to one ONNX domain."""
-        return f"{self.name} {self.target.target}" if self.kind == "onnx_rules" else self.name
-
-    def load(self) -> Any:
-        """The class (imported now if it was lazy), the text or the rule.
-
-        Raises DlcError (PLUGIN), naming the plugin, when it cannot be imported or is not what its hook promised.
-        """
-        if not isinstance(self.target, Lazy):
-            return self.target
-        if self.package == "dlc":
-            found = self.target.load()  # what it raises is our own bug, not a plugin's
-        else:
-            # Third-party code may raise anything; the reason is shown, and what else is installed still works.
-            outcome = attempt(self.target.load, self.plugin, ours=self.is_own or self.target.is_loaded)
-            found = outcome.value
-            if outcome.problem:
-                raise self._unusable(f"cannot be loaded: {reason_of(outcome.problem)}") from outcome.problem
-        if self.kind == "onnx_rules":
-            return found
-        own: object = getattr(found, "text_name" if self.kind == "ops" else "name", self.name)
-        if own != self.name:
-            raise self._unusable(f"calls itself {own}; its hook and its class must agree")
-        return found
-
-    def declaration(self) -> "Declaration":
-        """Docstring and options, mostly without importing; of what cannot be loaded, the reason."""
-        from dlc.plugins.declared import Declaration, declaration
-
-        try:
-            return declaration(self.target)
-        except (Exception, SystemExit) as problem:
-            if self.package == "dlc":
-                raise
-            # A listing shows what works, and says of the rest why it does not.
-            return Declaration(f"plugin {self.plugin}: cannot be loaded: {reason_of(problem)}", ())
-
-    def _unusable(self, reason: str) -> DlcError:
-        return error(
-            "plugin",
-            f"plugin {self.plugin}: {self.name} {reason}",
-            help=f'update the plugin, or disable it in dlc.toml: [plugins] disable = ["{self.plugin}"]',
-            exit_code=ExitCode.PLUGIN,
-        )
 
 
 @dataclass(frozen=True)
@@ -212,7 +117,7 @@ class Registry:
         """The backend that `spec` names, with the machines of plugins, before it has options; raises DlcError."""
         from dlc.api.backend import Backend
 
-        found = _class(self.find("backends", spec), Backend)
+        found = class_of(self.find("backends", spec), Backend)
         machines = {name: entry.target for name, entry in self.tables.get("machines", {}).items()}
         return found.with_machines(machines) if machines else found
 
@@ -239,7 +144,7 @@ class Registry:
         """The configured pass, with what plugins add to it if it takes any of that; raises DlcError."""
         from dlc.api.passes import Pass
 
-        kind: type[AnyPass] = _class(self.find("passes", spec), Pass)
+        kind: type[AnyPass] = class_of(self.find("passes", spec), Pass)
         stage = kind.with_parts(self.training_parts).from_spec(spec)
         rules = self.tables.get("rules")
         return stage.with_rules(entry.load() for entry in rules.values()) if rules else stage
@@ -288,7 +193,7 @@ class Registry:
         titles = {plugin.name: plugin.title for plugin in self.plugins}
         for entry in self.tables.get(kind, {}).values():
             if entry.package != "dlc":
-                yield entry.name, titles[entry.plugin], entry.packages, partial(_class, entry, base)
+                yield entry.name, titles[entry.plugin], entry.packages, partial(class_of, entry, base)
 
     def _loaded_ops(self) -> "Mapping[str, type[Op]]":
         """All ops by name, imported; without those of plugins that cannot be."""
@@ -364,19 +269,7 @@ class Registry:
 
     def _create(self, kind: Kind, spec: "Spec", base: type[Any]) -> Any:
         entry = self.find(kind, spec)
-        return cast("type[Configurable]", _class(entry, base)).from_spec(spec)
-
-
-def _class(entry: Entry, base: type[T]) -> type[T]:
-    """The class that an entry offers, which derives from `base`; raises DlcError (PLUGIN)."""
-    found: object = entry.load()
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise error(
-            "plugin",
-            f"plugin {entry.plugin}: {entry.name} is not derived from {base.__name__}",
-            exit_code=ExitCode.PLUGIN,
-        )
-    return found
+        return cast("type[Configurable]", class_of(entry, base)).from_spec(spec)
 
 
 def _sniffs(name: str, kind: "type[Frontend]", source: "Source", broken: list[str]) -> bool:
@@ -394,17 +287,6 @@ def failed_hook(plugin: str, hook: str, problem: BaseException) -> Diagnostic:
     """The warning for a hook that raised and is not called again."""
     message = f"plugin {plugin}: {hook} failed and is not called again: {reason_of(problem)}"
     return Diagnostic("broken-plugin", message, severity="warning")
-
-
-def reason_of(problem: BaseException | None) -> str:
-    """Type, message and the last place in the code."""
-    import traceback
-
-    if problem is None:
-        return "it gave nothing"
-    frames = traceback.extract_tb(problem.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(problem).__name__}: {problem}{place}"
 
 
 _TRAINING: tuple[Kind, ...] = ("losses", "optimizers", "initializers")

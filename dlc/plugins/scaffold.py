@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, escape, quote
-from dlc.plugins.registry import Kind
+from dlc.plugins.entry import Kind
 from dlc.version import __version__
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")

@@ -18,7 +18,8 @@ from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.base.lazy import Lazy
 from dlc.cli.frame import run
-from dlc.plugins.registry import Entry, Registry
+from dlc.plugins.entry import Entry
+from dlc.plugins.registry import Registry
 from tests.cli.conftest import Dlc
 from tests.cli.models import model, small
 from tests.conftest import Golden

@@ -9,7 +9,8 @@ from dlc import Rule
 from dlc.api.passes import AnyPass
 from dlc.passes.simplify import RULES
 from dlc.plugins.discovery import load_registry
-from dlc.plugins.registry import Entry, Registry
+from dlc.plugins.entry import Entry
+from dlc.plugins.registry import Registry
 from dlc.spec import Spec
 
 HEAD = """\

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dlc.plugins.discovery import load_registry
+from dlc.plugins.entry import Kind
 from dlc.plugins.plugin import RELEASED_WITH_CORE
-from dlc.plugins.registry import Kind
 from tests.docs.blocks import ROOT
 
 OWN = {name.replace("-", "_") for name in RELEASED_WITH_CORE}

@@ -12,7 +12,7 @@ from dlc.config.config import KEYS
 from dlc.config.file import load_config
 from dlc.driver.pipeline import resolve
 from dlc.plugins.discovery import load_registry
-from dlc.plugins.registry import Kind
+from dlc.plugins.entry import Kind
 from dlc.spec import Configurable, Spec
 from tests.docs.blocks import PAGES, ROOT, Block, blocks
 

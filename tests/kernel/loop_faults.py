@@ -17,7 +17,7 @@ import numpy as np
 from dlc.base.types import Array
 from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.loops.evaluate import Machine, Values, run_loops
+from dlc.kernel.loops.evaluate import Machine, run_loops
 from dlc.kernel.loops.memory import LoopFault, Memory
 from dlc.kernel.loops.print import print_head, sizes_of
 from dlc.kernel.loops.program import (
@@ -33,6 +33,7 @@ from dlc.kernel.loops.program import (
     Store,
     walk_stmts,
 )
+from dlc.kernel.loops.values import Values
 from dlc.kernel.schedules import schedule
 from tests.backend_c.harness import samples
 from tests.kernel.triples import Triple, in_double

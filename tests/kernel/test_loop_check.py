@@ -255,7 +255,7 @@ def test_long_loops_are_run_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def start(machine: check.CheckedMachine, body: Sequence[Stmt]) -> None:
         original(machine, body)
-        ran.append(machine.left_out)
+        ran.append(machine.marks.left_out)
 
     monkeypatch.setattr(check.CheckedMachine, "start", start)
     loops = schedule(PRODUCT, CACHES)

@@ -13,8 +13,9 @@ from dlc.cache.step_record import Handle, StepRecord
 from dlc.graph.op import Op
 from dlc.plugins.builtin import dlc_passes
 from dlc.plugins.discovery import RESERVED, list_plugins, load_registry
+from dlc.plugins.entry import Kind
 from dlc.plugins.plugin import Plugin
-from dlc.plugins.registry import Kind, Registry
+from dlc.plugins.registry import Registry
 from dlc.spec import Spec
 
 Install = Callable[..., None]

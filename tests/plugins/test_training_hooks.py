@@ -12,7 +12,8 @@ from dlc.driver.steps import apply
 from dlc.graph import Constant, Graph, Input, Tensor
 from dlc.ops.linear import MatMul
 from dlc.plugins.discovery import KINDS, load_registry
-from dlc.plugins.registry import Kind, Registry
+from dlc.plugins.entry import Kind
+from dlc.plugins.registry import Registry
 from dlc.spec import Spec
 from dlc.training.step.initializers import INITIALIZERS
 from dlc.training.step.losses import LOSSES

@@ -61,7 +61,7 @@ def trust(ctx: typer.Context, file: File = None, revoke: Revoke = False, json: f
 def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
     """(option, where it stands) of all that targets and pipelines run, and of what decides it."""
     from dlc.plugins.discovery import load_registry
-    from dlc.plugins.registry import Kind
+    from dlc.plugins.entry import Kind
     from dlc.spec import Spec
 
     if levels := config.as_trusted.cache_levels.levels:

@@ -29,7 +29,7 @@ from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
     from dlc.graph import Graph
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 GRAPHS: Final = 8

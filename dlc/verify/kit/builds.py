@@ -16,7 +16,7 @@ from dlc.verify.kit.check import Check, Skipped, Wrong
 from dlc.verify.kit.process import python
 
 if TYPE_CHECKING:
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 _LIMIT: Final = 300.0

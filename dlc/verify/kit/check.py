@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from dlc.plugins.registry import Entry, Kind
+    from dlc.plugins.entry import Entry, Kind
     from dlc.verify.kit.subject import Subject
 
 State = Literal["ok", "failed", "skipped"]

@@ -22,7 +22,7 @@ from dlc.verify.kit.subject import in_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dlc.plugins.registry import Entry, Kind
+    from dlc.plugins.entry import Entry, Kind
     from dlc.verify.kit.subject import Subject
 
 BASES: Mapping[Kind, type[Configurable]] = {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dlc.api.samples import ModelSample
     from dlc.api.source import Source
     from dlc.graph import Graph
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 NEAR: Final = Tolerance(1e-4, 1e-5)

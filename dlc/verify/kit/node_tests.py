@@ -29,7 +29,7 @@ from dlc.verify.kit.programs import agree, program_of
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.graph import Graph
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 BUILT: Final = 40

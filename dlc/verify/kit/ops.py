@@ -27,7 +27,7 @@ from dlc.verify.kit.subject import feed, in_words
 
 if TYPE_CHECKING:
     from dlc.api.samples import OpSample
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 NEAR = Tolerance(2e-5, 2e-6)

@@ -17,7 +17,7 @@ from dlc.verify.kit.programs import agree, program_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.training.step.optimizer import Optimizer
     from dlc.verify.kit.subject import Subject
 

@@ -20,7 +20,7 @@ from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
     from dlc.api.passes import AnyPass
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 GRAPHS, OPS = 24, 12

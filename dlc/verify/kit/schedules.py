@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dlc.kernel.kernel import Kernel
     from dlc.kernel.loops.program import LoopProgram
-    from dlc.plugins.registry import Entry
+    from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
 MACHINES: Final = (

@@ -12,7 +12,8 @@ import numpy as np
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.types import Array, bool_
 from dlc.plugins.discovery import KINDS, list_plugins, load_registry, samples_of
-from dlc.plugins.registry import Entry, Kind, Registry
+from dlc.plugins.entry import Entry, Kind
+from dlc.plugins.registry import Registry
 from dlc.spec import Spec
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def feed(sample: OpSample, seed: int) -> dict[str, Array]:
 
 def in_words(problem: BaseException) -> str:
     """An exception in a line: what a DlcError says, and of another one its type and place too."""
-    from dlc.plugins.registry import reason_of
+    from dlc.plugins.entry import reason_of
 
     if isinstance(problem, DlcError):
         return "; ".join(d.message for d in problem.diagnostics)

@@ -46,7 +46,8 @@ from dlc.kernel.loops.check.operands import draws, operands, room, runs_of_terms
 from dlc.kernel.loops.check.order import Order, literals_of
 from dlc.kernel.loops.check.reference import reference
 from dlc.kernel.loops.check.residues import Field, Unknowable
-from dlc.kernel.loops.check.run import CheckedMachine, shared_variables
+from dlc.kernel.loops.check.run import CheckedMachine
+from dlc.kernel.loops.check.sampling import shared_variables
 from dlc.kernel.loops.check.terms import Terms, sorts
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
@@ -213,7 +214,7 @@ def _compared(
 ) -> tuple[Finding, ...]:
     """Elements that are not the kernel's."""
     found: list[Finding] = []
-    expected = reference(kernel, machine.field, args, sizes, known, MOST_POINTS)
+    expected = reference(kernel, machine.marks.field, args, sizes, known, MOST_POINTS)
     for r in program.results:
         got, want = machine.memory.tensors[r.name].reshape(room(r.type, sizes)), expected[r.name]
         wrong = known[r.name] & (differ(got, want) if got.dtype.kind == "f" else got != want)

@@ -15,31 +15,26 @@ from typing import Final
 import numpy as np
 
 from dlc.base.types import Array, DType, f32
-from dlc.kernel.expr import Apply, Expr, Load
 from dlc.kernel.loops.check.accesses import Access, Around, Guard, Loop, accesses
-from dlc.kernel.loops.check.digits import added_up, unrounded, words_of_digits
+from dlc.kernel.loops.check.digits import unrounded, words_of_digits
+from dlc.kernel.loops.check.field_values import FieldValues, Marks
 from dlc.kernel.loops.check.memory import Iterations, KnownMemory, Sharing
-from dlc.kernel.loops.check.modular import reduced
 from dlc.kernel.loops.check.operands import room
-from dlc.kernel.loops.check.residues import Field, Unknowable
-from dlc.kernel.loops.evaluate import AT_ONCE, Machine, Values, everywhere, iterations
+from dlc.kernel.loops.check.residues import Field
+from dlc.kernel.loops.check.sampling import Work, shared_variables, starts_anew
+from dlc.kernel.loops.evaluate import AT_ONCE, Machine, iterations
 from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.program import (
-    Block,
-    Dots,
     For,
-    If,
     Let,
     LoopProgram,
     Set,
     Stmt,
     Store,
-    Words,
-    exprs_of,
-    subexpressions,
     walk_stmts,
 )
 from dlc.kernel.loops.traits import Traits, overwritten, traits
+from dlc.kernel.loops.values import Values, everywhere
 
 _MOST: Final = 1 << 17
 """Iterations that are enumerated at once."""
@@ -67,10 +62,9 @@ class CheckedMachine(Machine):
             whole: Run every iteration.
             most: Values that are computed in one loop, before iterations are left out.
         """
-        self.field = numbers
         empty = {r.name: np.zeros(math.prod(room(r.type, sizes)), numbers.numpy(r.dtype)) for r in program.results}
-        self.digits = frozenset(b.name for b in program.buffers if b.digits)
-        self.digit_words = words_of_digits(program.body, self.digits)
+        digits = frozenset(b.name for b in program.buffers if b.digits)
+        self.marks = Marks(numbers, digits, words_of_digits(program.body, digits))
         kinds = {b.name: f32 if b.digits else b.dtype for b in program.buffers}
         empty |= {
             b.name: np.zeros(math.prod(room(b.type, sizes)), numbers.numpy(kinds[b.name])) for b in program.buffers
@@ -85,13 +79,12 @@ class CheckedMachine(Machine):
         self._whole, self._most = whole, most
         self.numbers_of = {id(s): k for k, s in enumerate(walk_stmts(program.body))}
         self._outlines: dict[int, tuple[Access, ...] | None] = {}
-        self._work: dict[int, int] = {}
-        self.left_out = False
+        self._work = Work()
 
     def step(self, s: Stmt, batch: Batch, active: Array | None) -> None:
         if isinstance(s, Store):
             self.known_memory.statement = self.numbers_of[id(s)]
-        if isinstance(s, Store) and s.out in self.digits:
+        if isinstance(s, Store) and s.out in self.marks.digits:
             at = self.values(batch, active)
             spots = at.spots(s.out, s.at, s.lanes)
             batch.note(s.out, spots, active, write=True)
@@ -110,7 +103,7 @@ class CheckedMachine(Machine):
         return known
 
     def values(self, batch: Batch, active: Array | None) -> Values:
-        return _FieldValues(self, batch, active)
+        return FieldValues(self, self.marks, batch, active)
 
     # ---- loops of which iterations are left out ----
     def loop(self, s: For, at: Values) -> None:
@@ -131,43 +124,22 @@ class CheckedMachine(Machine):
 
     def _segments(self, s: For, counts: Array) -> Sequence[tuple[int, int, bool]]:
         """(first iteration, end, whether they are run) in order."""
-        n, weight = int(counts.max()), self.work(s.body)
+        n, weight = int(counts.max()), self._work.of(s.body)
         whole = [(0, n, True)]
         if self._whole or n < 4 or int(counts.sum()) * weight <= self._most or not self._may_be_left_out(s):
             return whole
         kept = max(1, self._most // (3 * weight * max(1, int((counts > 0).sum()))))
         if 3 * kept >= n:
             return whole
-        self.left_out = True
+        self.marks.left_out = True
         middle = kept + (n - 3 * kept) * 3 // 7
         ends = [(0, kept, True), (kept, middle, False), (middle, middle + kept, True)]
         return [*ends, (middle + kept, n - kept, False), (n - kept, n, True)]
 
-    def work(self, body: Sequence[Stmt]) -> int:
-        """About how many values the statements compute."""
-        found = 0
-        for s in body:
-            match s:
-                case For(axis, _, _, inner, step):
-                    if id(s) not in self._work:
-                        self._work[id(s)] = self.work(inner) * -(-max(1, axis.extent) // step)
-                    found += self._work[id(s)]
-                case If(_, then, otherwise):
-                    found += max(self.work(then), self.work(otherwise))
-                case Block(inner):
-                    found += self.work(inner)
-                case Let(local, _) | Set(local, _):
-                    found += local.lanes
-                case Store(_, _, _, lanes):
-                    found += lanes
-                case _:
-                    pass
-        return found
-
     def _may_be_left_out(self, s: For) -> bool:
         """Whether iterations compute elements of their own, of results or by long sums."""
         known = self.traits(s)
-        if known.sums or not known.writes or any(not _starts_anew(s.body, name) for name in overwritten(s)):
+        if known.sums or not known.writes or any(not starts_anew(s.body, name) for name in overwritten(s)):
             return False
         if known.writes & overwritten(s) & self._results:
             return False
@@ -280,91 +252,3 @@ class CheckedMachine(Machine):
         with np.errstate(all="ignore"):
             self._within(access.around, self.values(root, None), look)
         return found
-
-
-def shared_variables(s: For) -> Sequence[str]:
-    """The variables that iterations of a loop set and that are declared outside of it."""
-    inside = list(walk_stmts(s.body))
-    declared = {x.local.name for x in inside if isinstance(x, Let)}
-    return list(dict.fromkeys(x.local.name for x in inside if isinstance(x, Set) and x.local.name not in declared))
-
-
-def _starts_anew(body: Sequence[Stmt], name: str) -> bool:
-    """Whether the first statement that touches a buffer writes it, and reads nothing of it."""
-    for s in walk_stmts(tuple(body)):
-        read = {x.param for x in subexpressions(exprs_of(s)) if isinstance(x, Load)}
-        if name in read:
-            return False
-        if isinstance(s, Store) and s.out == name:
-            return True
-    return True
-
-
-class _FieldValues(Values):
-    """Values of which some are not known, once iterations were left out."""
-
-    def __init__(self, machine: CheckedMachine, batch: Batch, active: Array | None) -> None:
-        super().__init__(machine, batch, active)
-        self._checked = machine
-
-    def leaf(self, e: Expr) -> Array:
-        """A word of digits is where they lie; the sum of its products is that of residues."""
-        match e:
-            case Words(Load(name, (place,))) if name in self._checked.digits:
-                self._read(name, place, e.span(1))
-                return self.index(place).astype(np.int32)
-            case Dots(a, b) if b.name in self._checked.digit_words:
-                digits = self._checked.known_memory.tensors[self._checked.digit_words[b.name]]
-                return added_up(self.leaf(a), digits, self.leaf(b))
-            case _:
-                return super().leaf(e)
-
-    def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:
-        """Sums of products of digits stay residues."""
-        found = super().applied(fn, args, like)
-        if fn == "add" and isinstance(args[1], Dots) and args[1].b.name in self._checked.digit_words:
-            return reduced(found.astype(np.float64)).astype(np.int32)
-        return found
-
-    def select(self, args: tuple[Expr, ...], like: DType | None) -> Array:
-        """What an unknown condition chooses is unknown."""
-        unknown = self._unknown(args[0])
-        if unknown is None or not unknown.any():
-            return super().select(args, like)
-        with self._checked.field.guessing():
-            self.value(args[0], None)
-        found = super().select(args, like)
-        if found.dtype.kind != "f":
-            raise Unknowable
-        return np.where(unknown, np.nan, found)
-
-    def _unknown(self, condition: Expr) -> Array | None:
-        """Where a condition depends on what is not known; None: nowhere."""
-        if not self._checked.left_out or not isinstance(condition, Apply):
-            return None
-        if condition.fn in ("and", "or"):
-            return self._unknown_of_two(condition)
-        found: Array | None = None
-        for a in condition.args:
-            dtype = self.dtype(a)
-            here = np.isnan(self.value(a, None)) if dtype is not None and dtype.is_float else self._unknown(a)
-            found = here if found is None else found if here is None else found | here
-        return found
-
-    def _unknown_of_two(self, condition: Apply) -> Array | None:
-        """The second condition is looked at where the first does not decide."""
-        first, second = condition.args
-        found = self._unknown(first)
-        with self._checked.field.guessing():
-            holds = np.broadcast_to(self.matrix(self.value(first, None)), (self.rows, 1))[:, 0]
-        asked = holds if condition.fn == "and" else ~holds
-        if found is not None:
-            asked = asked | np.broadcast_to(found, (self.rows, 1))[:, 0]
-        if not asked.any():
-            return found
-        here = _FieldValues(self._checked, self.batch, self.points[asked])._unknown(second)
-        if here is None:
-            return found
-        whole = np.zeros((self.rows, 1), bool)
-        whole[asked] = here
-        return whole if found is None else found | whole
