@@ -28,7 +28,9 @@ app = typer.Typer(
 Kind = Annotated[
     str,
     typer.Argument(
-        metavar="KIND", help="What it adds: frontend, backend, op-pack, pass, schedule, optimizer or importer."
+        metavar="KIND",
+        help="What it adds: frontend, backend (of ops), kernel-backend (of loops), op-pack, pass, schedule, optimizer "
+        "or importer.",
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name, in lower-case words with hyphens: fast-gelu.")]
