@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from dlc.base.diagnostics import DlcError
 from dlc.driver.session import StepFailed
-from dlc.verify.kit import backends, builds, contract, frontends, node_tests, ops, optimizers, passes, schedules, start
+from dlc.verify.kit import (
+    backends,
+    builds,
+    contract,
+    frontends,
+    node_tests,
+    ops,
+    optimizers,
+    passes,
+    refusals,
+    schedules,
+    start,
+)
 from dlc.verify.kit.check import Case, Check, Result, Skipped, Wrong
 from dlc.verify.kit.subject import in_words
 
@@ -17,7 +29,19 @@ if TYPE_CHECKING:
 
 CHECKS: Final[tuple[Check, ...]] = tuple(
     check
-    for module in (contract, start, ops, passes, schedules, optimizers, frontends, backends, node_tests, builds)
+    for module in (
+        contract,
+        start,
+        ops,
+        passes,
+        schedules,
+        optimizers,
+        frontends,
+        backends,
+        refusals,
+        node_tests,
+        builds,
+    )
     for check in module.CHECKS
 )
 
