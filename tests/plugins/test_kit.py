@@ -269,6 +269,65 @@ def test_places_and_environments_of_builds_do_not_matter(site: Path) -> None:
     assert re.search(r"build.* ran again for an equal model", found["backend-keys"])
 
 
+SPLIT = '''
+"""Models of two files: a number of floats, and the floats beside it."""
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlc import DlcError, Frontend, ModelSample, Samples, Source, error, hookimpl, make_graph
+from dlc.base.types import Type, f32
+from dlc.graph import Constant, Input, Tensor
+from dlc.ops.elementwise import Add
+
+dlc_api = ">=0"
+
+@dataclass(frozen=True)
+class Split(Frontend):
+    """Models of two files."""
+
+    name = "NAME"
+    suffixes = (".NAME",)
+
+    def companions(self, source):
+        return () if source.path is None else (Source(source.path.with_suffix(".raw")),)
+
+    def parse(self, source, report):
+        count = int(source.view()[0]) if len(source.view()) == 1 else 0
+        if count != 2 or source.path is None:
+            raise error("bad-split", "the count is not 2")
+        data = bytes(self.companions(source)[0].view())
+        if CHECK and len(data) != 4 * count:
+            raise error("bad-split", f"{len(data)} bytes for {count} floats")
+        values = struct.unpack_from(f"<{count}f", data)
+        x = Input("x", Type(f32, (count,)))
+        return make_graph([x], {"y": Add(x, Constant(Tensor.of(list(values), f32)))})
+
+@hookimpl
+def dlc_frontends():
+    return [Split]
+
+@hookimpl
+def dlc_samples():
+    model = Path(__file__).with_name("two.NAME")
+    model.write_bytes(bytes([2]))
+    model.with_suffix(".raw").write_bytes(struct.pack("<2f", 0.5, -1.0))
+    return Samples(models=(ModelSample(Source(model), {"x": [1.0, 2.0]}, {"y": [1.5, 1.0]}),))
+'''
+
+
+@pytest.mark.parametrize(("name", "check"), [("split", "True"), ("trusting", "False")])
+def test_the_other_files_of_a_model_are_damaged_too(name: str, check: str, site: Path) -> None:
+    text = SPLIT.replace("NAME", name).replace("CHECK", check).lstrip()
+    put({f"dlc_frontend_{name}/__init__.py": text}, name, f"dlc-frontend-{name}", site)
+    (found,) = results(name, "frontend-hostile")
+    if check == "True":
+        assert found.state == "ok", found.text
+        assert int(found.text.split()[0]) > 100, "both files"
+    else:
+        assert re.search(r"two\.trusting, two\.raw: an empty file: error: unpack_from requires", found.text), found.text
+
+
 OPS = '''
 """An op in Python."""
 from dlc import Lazy, Op, OpSample, Samples, hookimpl, option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlc.base.diagnostics import ExitCode, escape
+from dlc.base.diagnostics import ExitCode, error, escape, quote
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
 from dlc.cli.terminal import Outcome, Terminal, columns, terminal_width
@@ -146,6 +146,10 @@ def test(
         for case in cases(subject, only or ()):
             progress.at(f"{case.check.name} of {case.subject}")
             found.append(run(subject, case))
+    if not found and only:
+        words = " or ".join(map(quote, only))
+        message = f"--only: {subject.plugin.name} has no check, and nothing that is checked, with {words} in its name"
+        raise error("no-effect", message, help="leave --only out to see all checks", exit_code=ExitCode.USAGE)
     failed = [r for r in found if r.state == "failed"]
     skipped = [r for r in found if r.state == "skipped"]
     reached = level_reached(found)
