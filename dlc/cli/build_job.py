@@ -21,9 +21,12 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from dlc.base.cache_levels import Level, without_credentials
 from dlc.base.diagnostics import error, to_json
+from dlc.cli.credentials import TOKEN
 from dlc.driver.executors.lane import ProcessLost
 
+LEVELS: Final = "DLC_CACHE_LEVELS"
 _GRACE: Final = 5.0
 """Seconds that a build has to end when it is interrupted."""
 _SAID: Final = 2000
@@ -44,6 +47,7 @@ def build_text(text: str) -> str:
         return _built(job["arguments"], job["directory"], {})
     with tempfile.TemporaryDirectory(prefix="dlc-job-") as made:
         place = Path(made)
+        job["cache"]["levels"] = _with_own_credentials(job["cache"]["levels"])
         if lost := _fetched(job, place):
             return lost
         words = [*job["arguments"], "-o", str(place / "out"), "--cache", job["cache"]["mode"]]
@@ -108,8 +112,22 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _cache_variables(cache: Mapping[str, str]) -> dict[str, str]:
-    names = {"directory": "DLC_CACHE_DIR", "levels": "DLC_CACHE_LEVELS"}
+    names = {"directory": "DLC_CACHE_DIR", "levels": LEVELS}
     return {name: cache[key] for key, name in names.items() if cache.get(key)}
+
+
+def _with_own_credentials(levels: str) -> str:
+    """The levels of a job, with the credentials that `LEVELS` of this computer has for the same URLs: it has none."""
+    from dlc.base.cache_levels import parse_levels
+
+    def parsed(text: str) -> tuple[Level, ...]:
+        return parse_levels(text.split(","))
+
+    try:
+        own = {level.label: level.url for level in parsed(os.environ.get(LEVELS, ""))}
+    except ValueError:
+        own = {}  # the build says what is wrong with it
+    return ",".join(f"{own.get(v.label, v.url)}#{'rw' if v.writes else 'ro'}" for v in parsed(levels))
 
 
 def _fetched(job: Mapping[str, Any], place: Path) -> str:
@@ -129,14 +147,18 @@ def _fetched(job: Mapping[str, Any], place: Path) -> str:
             record = opened.lookup(source_key(digest))
             outputs = dict(record.outputs) if record else {}
             if "file" not in outputs or not opened.export(outputs["file"], target):
-                where = cache["levels"] or cache["directory"]
+                where = without_credentials(cache["levels"]) or cache["directory"]
                 return _failed("not-shared", f"the worker does not find {name} ({digest[:16]}…) in the cache {where}")
     (place / "dlc.toml").touch()  # whatever configuration lies above is not of this job
     return ""
 
 
 def _failed(code: str, message: str) -> str:
-    help = {"not-shared": "give a cache that this computer and the workers reach: --cache-levels redis://HOST#rw"}
+    shared = (
+        "give a cache that this computer and the workers reach: --cache-levels redis://HOST#rw. Credentials are not "
+        f"part of jobs: if the cache needs some, each worker has to have them in its environment, {LEVELS} or {TOKEN}"
+    )
+    help = {"not-shared": shared}
     found = error(code, message, help=help.get(code, ""))
     return json.dumps({"ok": False, "exit_code": 1, "diagnostics": [to_json(d) for d in found.diagnostics]})
 

@@ -223,7 +223,7 @@ class _Sharing:
         files = {f"model/{Path(model).name}": Path(model)}
         for companion in prepared.frontend.companions(prepared.source):
             if companion.path is not None:
-                files[f"model/{companion.path.relative_to(root).as_posix()}"] = companion.path
+                files[f"model/{_beside(companion.path, root)}"] = companion.path
         options = self.asked.options
         for text in (options.machine, options.tune, *map(str, self.space.config.op_packs)):
             files |= {_below(str(p)): p for p in _files(Path(text))} if text else {}
@@ -265,6 +265,18 @@ class _Sharing:
 
 def _files(path: Path) -> list[Path]:
     return sorted(p for p in path.rglob("*.ops.yaml") if p.is_file()) if path.is_dir() else [path]
+
+
+def _beside(path: Path, root: Path) -> str:
+    """A file of a model, relative to the model's directory. Raises DlcError (USAGE)."""
+    if path.is_relative_to(root):
+        return path.relative_to(root).as_posix()
+    raise error(
+        "bad-option",
+        f"{path}, which the model needs, does not lie below {root}, and cannot be sent to workers",
+        help="put it beside the model",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 def _below(text: str) -> str:

@@ -115,6 +115,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "list": (
         ("dlc list passes", "every pass with its options"),
         ("dlc list onnx", "operators that the frontend onnx reads"),
+        ("dlc list exec:./chip", "options, ops and memory of an executable backend"),
     ),
 }
 """Command → (command line, what it gives)."""

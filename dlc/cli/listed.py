@@ -15,6 +15,11 @@ def list_outcome(terminal: Terminal, what: str) -> Outcome:
     from dlc.cli.listing import listing, overview
     from dlc.config.file import load_config
 
+    if what.startswith("exec:"):
+        from dlc.cli.listed_exec import described
+
+        found = described(what)
+        return Outcome(found.text, {"kind": what, "items": list(found.items)})
     config = load_config(Path.cwd())
     found = listing(what, config) if what else overview(config, terminal_width() or _WIDE)
     terminal.tell(*found.problems)

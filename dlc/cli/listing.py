@@ -69,7 +69,9 @@ def listing(kind: str, config: Config) -> Listing:
         raise error(
             "unknown-listing",
             f"no list is named {kind}",
-            help=pip_install(kind)
+            help="dlc list exec:PATH shows what an executable says of itself"
+            if kind == "exec"
+            else pip_install(kind)
             if kind in EXTRAS
             else did_you_mean(kind, [*LISTINGS, *registry.frontends], "listings"),
             exit_code=ExitCode.USAGE,

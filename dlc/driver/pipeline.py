@@ -19,6 +19,8 @@ from dlc.plugins.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
 
 PARSE, SCHEDULE, EMIT, BUILD = "parse", "schedule-kernels", "emit", "build"
+ACCEPT, ACCEPT_VALUES = "accept", "accept-values"
+"""Steps in which a backend is asked."""
 """Steps around those of the pipeline."""
 GRADIENT, TRAINING = "gradient", "autodiff"
 """Passes that --grad and --train put in front: the only ones that are known by name."""
@@ -85,13 +87,19 @@ class ResolvedPipeline:
     def step_names(self) -> list[str]:
         """Names of all steps of a build, as --stop-after, --explain and --dump-ir take them."""
         from dlc.api.schedules import states_schedules
+        from dlc.driver.legality import asks_about_ops, asks_about_values
 
+        values = asks_about_values(self.backend)
+        asks = values or asks_about_ops(self.backend)
         names = [PARSE]
         for step in self.whole:
+            if asks and step.stage.level_out != "ops":
+                names.append(ACCEPT)
+                asks = False
             if step.orders and SCHEDULE not in names and states_schedules(self.backend):
                 names.append(SCHEDULE)
             names.append(step.name)
-        return [*names, EMIT, BUILD]
+        return [*names, *([ACCEPT] if asks else []), *([ACCEPT_VALUES] if values else []), EMIT, BUILD]
 
     @property
     def program_pass(self) -> ProgramPass | None:

@@ -21,7 +21,7 @@ from dlc.base.libraries import versions
 from dlc.base.report import Report
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver.left import check_left
-from dlc.driver.pipeline import BUILD, EMIT, PARSE, SCHEDULE, Step
+from dlc.driver.pipeline import ACCEPT, ACCEPT_VALUES, BUILD, EMIT, PARSE, SCHEDULE, Step
 from dlc.driver.session import Lines, Session, SessionWorkshop, Stage, code_lines
 from dlc.kernel.define import ShapeError
 from dlc.runtime.manifest import with_manifest
@@ -109,7 +109,7 @@ def accept(backend: Backend, package: str) -> BuildStep:
         report.count("nodes", len(graph.ops))
         return graph
 
-    return _of_backend("accept", backend, package, lambda _: run, _answering(backend))
+    return _of_backend(ACCEPT, backend, package, lambda _: run, _answering(backend))
 
 
 def accept_values(backend: Backend, package: str) -> BuildStep:
@@ -123,7 +123,7 @@ def accept_values(backend: Backend, package: str) -> BuildStep:
             report.count("nodes", len(state.ops))
         return state
 
-    return _of_backend("accept-values", backend, package, lambda _: run, _answering(backend))
+    return _of_backend(ACCEPT_VALUES, backend, package, lambda _: run, _answering(backend))
 
 
 def _answering(backend: Backend) -> Callable[[], list[tuple[str, str]]]:

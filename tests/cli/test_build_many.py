@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dlc.base.diagnostics import DlcError
-from dlc.cli import build_many
+from dlc.cli import build_job, build_many
 from dlc.cli.build_many import outputs_of
 from dlc.driver.executors import cluster as clusters
 from tests.cache.test_level_servers import SERVERS
@@ -94,15 +94,19 @@ def test_a_killed_worker_costs_one_job(dlc: Dlc, models: None, monkeypatch: pyte
     assert Path("out/two/two.h").exists()
 
 
-@pytest.mark.parametrize("server", found("nginx"))
+@pytest.mark.parametrize("server", found("redis-server"))
 def test_workers_with_other_homes_share_a_level(
     server: str, dlc: Dlc, models: None, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second computer and its worker, in another directory, have nothing but the server: all hits, equal files."""
+    """A second computer and its worker, in another directory, have nothing but the server: all hits, equal files.
+
+    The worker has the server's password from its environment: jobs do not.
+    """
     monkeypatch.delenv("DLC_CACHE_DIR", raising=False)
     built: list[dict[str, bytes]] = []
     graphs = {name: Path(name).read_bytes() for name in ("one.dlc", "two.dlc")}
     with SERVERS[server](tmp_path, monkeypatch) as url:
+        monkeypatch.setenv("DLC_CACHE_LEVELS", url)
         for home in ("a", "b"):
             (tmp_path / home / "work").mkdir(parents=True)
             monkeypatch.chdir(tmp_path / home / "work")
@@ -132,6 +136,33 @@ def test_what_a_worker_made_and_the_cache_lacks(monkeypatch: pytest.MonkeyPatch)
     build_many._install(model, ["-o", "out"])  # pyright: ignore[reportPrivateUsage]
     assert (model.code, model.document["diagnostics"][0]["code"]) == (1, "not-shared")
     assert model.document["diagnostics"][0]["notes"] == ["step compile has no cached result", "cc: x"]
+
+
+def test_what_a_worker_does_not_find_has_to_do_with_credentials(tmp_path: Path) -> None:
+    cache = {"mode": "rw", "directory": str(tmp_path), "levels": ""}
+    job: dict[str, Any] = {"arguments": [], "model": "a.dlc", "files": {"a.dlc": "0" * 64}, "cache": cache}
+    (found,) = json.loads(build_job.build_text(json.dumps(job)))["diagnostics"]
+    assert found["code"] == "not-shared"
+    assert "DLC_CACHE_LEVELS" in found["help"]
+
+
+@pytest.mark.parametrize(
+    ("own", "passed"),
+    [
+        ("redis://:s3cret@a:1/2", "redis://:s3cret@a:1/2#rw,https://b/c#ro"),
+        ("disk,https://x:y@b/c#rw", "redis://a:1/2#rw,https://x:y@b/c#ro"),
+        ("redis://:s3cret@evil:1/2,redis://:s3cret@a:1/3", "redis://a:1/2#rw,https://b/c#ro"),
+        ("", "redis://a:1/2#rw,https://b/c#ro"),
+        ("gopher://a", "redis://a:1/2#rw,https://b/c#ro"),
+    ],
+)
+def test_a_worker_adds_its_own_credentials_for_the_same_urls(
+    own: str, passed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLC_CACHE_LEVELS", own)
+    add = build_job._with_own_credentials  # pyright: ignore[reportPrivateUsage]
+    assert add("redis://a:1/2#rw,https://b/c#ro") == passed
+    assert add("") == ""
 
 
 def test_a_worker_with_another_version_is_refused(

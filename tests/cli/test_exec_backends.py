@@ -323,3 +323,37 @@ def test_the_example_refuses_what_it_has_no_code_for(dlc: Dlc, dense: Path, monk
     assert ran.code == 1
     assert "mat_mul (once): a matrix product of other operands than two matrices" in ran.err
     assert "sigmoid (once): dense has no such operation" in ran.err
+
+
+def test_what_an_executable_says_of_itself_is_listed(dlc: Dlc, make: Make) -> None:
+    options = [{"name": "fast", "type": "boolean", "default": True, "doc": "be quick"}]
+    target = make(functions=["add", "max"], memory=[{"name": "arena", "align": 16, "limit": 4096}], options=options)
+    ran = dlc("list", target)
+    assert ran.code == 0, ran.err
+    for words in ("toy 1, protocol 1", "functions   add, max", "arena: 4,096 bytes, offsets are multiples of 16"):
+        assert words in ran.out
+    assert "fast=yes  be quick  (boolean)" in ran.out
+    (item,) = json.loads(dlc("list", target, "--json").out)["items"]
+    assert (item["functions"], item["elements"], item["target"]) == (["add", "max"], None, target)
+    assert dlc("list", "exec:./none").code == 2
+    assert "dlc list exec:PATH" in dlc("list", "exec").err
+    assert dlc("list", make("mute", describe="exit 3")).code == 6
+
+
+def test_functions_that_it_lacks_are_refused_by_every_command_that_plans(dlc: Dlc, make: Make) -> None:
+    target = make(consumes="plan", functions=["max"])
+    for line in (("build", "-o", "out"), ("build", "--stop-after", "accept-values"), ("plan",)):
+        ran = dlc(line[0], "net.dlc", "-t", target, *line[1:], "--json")
+        (found,) = json.loads(ran.out)["diagnostics"]
+        assert (ran.code, found["code"]) == (1, "unsupported-kernel"), line
+        assert found["message"].endswith("toy has no function tanh")
+        assert found["help"] == "it has max"
+    assert dlc("plan", "net.dlc", "-t", make(consumes="plan", functions=["max", "tanh"])).code == 0
+    assert dlc("build", "net.dlc", "-t", target, "--stop-after", "accept").code == 0
+
+
+def test_programs_that_do_not_run_here_say_what_to_do(dlc: Dlc, make: Make) -> None:
+    ran = dlc("run", "net.dlc", "-t", make())
+    assert ran.code == 2
+    assert "cannot-load" in ran.err and '"request.json"' in ran.err
+    assert "dlc run MODEL" in ran.err

@@ -1,5 +1,6 @@
 """Plugins of third parties through the command line: broken ones are named, good ones work, crashes can be sent in."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,72 @@ def test_a_plugin_adds_a_command(dlc: Dlc, install: Install) -> None:
     assert (ran.code, ran.out) == (0, "hello you\n")
     assert "Greet." in dlc("hello", "--help").out
     assert dlc("hello").code == ExitCode.USAGE
+
+
+def test_only_some_checks_say_nothing_of_a_level(dlc: Dlc) -> None:
+    ran = dlc("plugins", "test", "c", "--only", "documented", "--only", "versions")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "2 checks, 0 failed, 1 skipped"), ran.out
+    rows = [line.split()[:3] for line in ran.out.splitlines()[1:3]]
+    assert rows == [["versions", "c", "skipped"], ["documented", "c", "ok"]]
+    assert dlc("plugins", "test", "c", "--level", "1", "--only", "backend").out.splitlines()[-1] == (
+        "1 checks, 0 failed, 0 skipped"
+    )
+    none = dlc("plugins", "test", "c", "--only", "nonsense")
+    assert none.code == 2
+    assert "no-effect" in none.err and '"nonsense"' in none.err
+
+
+OUTSIDE = '''
+"""Models whose floats lie in a file that an option names."""
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlc import Frontend, Source, hookimpl, make_graph, option
+from dlc.base.types import Type, f32
+from dlc.graph import Constant, Input, Tensor
+from dlc.ops.elementwise import Add
+
+@dataclass(frozen=True)
+class Outside(Frontend):
+    """Models whose floats lie elsewhere."""
+
+    name = "outside"
+    suffixes = (".outside",)
+    weights: str = option("", "file with the floats")
+
+    def companions(self, source):
+        return (Source(Path(self.weights)),)
+
+    def parse(self, source, report):
+        values = [float(v) for v in bytes(self.companions(source)[0].view()).split()]
+        x = Input("x", Type(f32, (len(values),)))
+        return make_graph([x], {"y": Add(x, Constant(Tensor.of(values, f32)))})
+
+@hookimpl
+def dlc_frontends():
+    return [Outside]
+'''
+
+
+def test_a_build_again_sees_what_changed_in_a_file_outside_of_the_models_directory(dlc: Dlc, install: Install) -> None:
+    install("outside", OUTSIDE)
+    Path("in").mkdir()
+    Path("in/model.outside").write_text("")
+    weights = Path("weights.txt").absolute()
+    line = (
+        "build",
+        "in/model.outside",
+        "--frontend",
+        f"outside{{weights={weights}}}",
+        "-t",
+        "c{lib=none weights=text}",
+    )
+    built: list[bytes] = []
+    for text in ("1 2", "1 2", "1 3"):
+        weights.write_text(text)
+        ran = dlc(*line, "-o", "out", "--json")
+        assert ran.code == 0, ran.err
+        built.append(b"".join(f.read_bytes() for f in sorted(Path("out").glob("*.c"))))
+        hits = json.loads(ran.out)["cache"]["misses"] == 0
+        assert hits == (len(built) == 2)
+    assert built[0] == built[1] != built[2]

@@ -12,7 +12,8 @@ import pytest
 
 from dlc import DlcError
 from dlc.base.diagnostics import ExitCode
-from dlc.verify.kit import backends, frontends, node_tests
+from dlc.define import SCALARS
+from dlc.verify.kit import backends, frontends, node_tests, refusals
 from dlc.verify.kit.subject import Subject
 from dlc.verify.kit.table import CHECKS, cases, level_reached, run
 from tests.plugins.packages import make, put, results, site
@@ -158,6 +159,41 @@ FAULTS: dict[str, Fault] = {
         "backend-legality",
         "without a reason",
     ),
+    "no-types": Fault(
+        "kernel-backend",
+        "def accepts_type(",
+        "def accepts_types(",
+        "backend-refusals",
+        "fails with values of f16: .*KeyError.*no question refuses it",
+    ),
+    "no-functions": Fault(
+        "kernel-backend",
+        "def accepts_kernel(",
+        "def accepts_kernels(",
+        "backend-refusals",
+        "fails with a kernel of truncdiv: .*KeyError: 'truncdiv'.*no question refuses it",
+    ),
+    "type-without-reason": Fault(
+        "kernel-backend",
+        'return Reason(f"element type',
+        'return False and Reason(f"element type',
+        "backend-refusals",
+        r"accepts_type\(f16\[\]\) refuses without a reason: False",
+    ),
+    "unasked-shape": Fault(
+        "kernel-backend",
+        "if type.is_open:",
+        "if type.shape and type.shape[0].bit_length() > 20:",
+        "backend-refusals",
+        r"accepts_type\(f32\[n\(1,4\),3\]\) fails: AttributeError",
+    ),
+    "crash-before-refusal": Fault(
+        "kernel-backend",
+        "return not op.body_names or",
+        "return bool(c_code.TYPES[op.dtype]) and not op.body_names or",
+        "backend-refusals",
+        "a model with values of f16 and 19 more, which it refuses, does not end in the refusal: KeyError",
+    ),
     "misaligned": Fault(
         "backend",
         "    def emit(",
@@ -207,7 +243,10 @@ FAULTS: dict[str, Fault] = {
 def test_a_seeded_fault_is_found(name: str, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = FAULTS[name]
     monkeypatch.setattr(frontends, "SECONDS", 0.5)
+    monkeypatch.setattr(refusals, "SCALARS", {name: SCALARS[name] for name in ("add", "truncdiv", "exp", "select")})
     changes = [(fault.old, fault.new)]
+    if fault.kind == "kernel-backend":
+        changes.append(('"-O1"', '"-O0"'))
     if name == "moody-pass":
         changes.append(("\n\n@dataclass", "\nMOOD = []\n\n\n@dataclass"))
     if name == "misaligned":
@@ -232,6 +271,65 @@ def test_places_and_environments_of_builds_do_not_matter(site: Path) -> None:
     found = {c.check.name: run(subject, c).text for c in cases(subject, ("backend-bytes", "backend-keys"))}
     assert "program.py differs between two builds at byte" in found["backend-bytes"]
     assert re.search(r"build.* ran again for an equal model", found["backend-keys"])
+
+
+SPLIT = '''
+"""Models of two files: a number of floats, and the floats beside it."""
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlc import DlcError, Frontend, ModelSample, Samples, Source, error, hookimpl, make_graph
+from dlc.base.types import Type, f32
+from dlc.graph import Constant, Input, Tensor
+from dlc.ops.elementwise import Add
+
+dlc_api = ">=0"
+
+@dataclass(frozen=True)
+class Split(Frontend):
+    """Models of two files."""
+
+    name = "NAME"
+    suffixes = (".NAME",)
+
+    def companions(self, source):
+        return () if source.path is None else (Source(source.path.with_suffix(".raw")),)
+
+    def parse(self, source, report):
+        count = int(source.view()[0]) if len(source.view()) == 1 else 0
+        if count != 2 or source.path is None:
+            raise error("bad-split", "the count is not 2")
+        data = bytes(self.companions(source)[0].view())
+        if CHECK and len(data) != 4 * count:
+            raise error("bad-split", f"{len(data)} bytes for {count} floats")
+        values = struct.unpack_from(f"<{count}f", data)
+        x = Input("x", Type(f32, (count,)))
+        return make_graph([x], {"y": Add(x, Constant(Tensor.of(list(values), f32)))})
+
+@hookimpl
+def dlc_frontends():
+    return [Split]
+
+@hookimpl
+def dlc_samples():
+    model = Path(__file__).with_name("two.NAME")
+    model.write_bytes(bytes([2]))
+    model.with_suffix(".raw").write_bytes(struct.pack("<2f", 0.5, -1.0))
+    return Samples(models=(ModelSample(Source(model), {"x": [1.0, 2.0]}, {"y": [1.5, 1.0]}),))
+'''
+
+
+@pytest.mark.parametrize(("name", "check"), [("split", "True"), ("trusting", "False")])
+def test_the_other_files_of_a_model_are_damaged_too(name: str, check: str, site: Path) -> None:
+    text = SPLIT.replace("NAME", name).replace("CHECK", check).lstrip()
+    put({f"dlc_frontend_{name}/__init__.py": text}, name, f"dlc-frontend-{name}", site)
+    (found,) = results(name, "frontend-hostile")
+    if check == "True":
+        assert found.state == "ok", found.text
+        assert int(found.text.split()[0]) > 100, "both files"
+    else:
+        assert re.search(r"two\.trusting, two\.raw: an empty file: error: unpack_from requires", found.text), found.text
 
 
 OPS = '''
@@ -298,7 +396,8 @@ def test_ops_in_python(name: str, change: dict[str, str], failing: str, message:
 
 def test_what_cannot_be_imported_is_one_failure(site: Path) -> None:
     put({"dlc_broken_one/__init__.py": "raise RuntimeError('no licence')\n"}, "broken-one", "dlc-broken-one", site)
-    (found,) = results("broken-one")
+    (found,) = results("broken-one", "backend-refusals")
+    assert results("broken-one")[0].text == found.text, "whatever is asked for"
     assert (found.check, found.state) == ("plugin", "failed")
     assert "RuntimeError: no licence" in found.text
 

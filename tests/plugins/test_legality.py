@@ -38,6 +38,8 @@ from dlc.graph import Call, Constant, Input, Tensor, toposort
 from dlc.kernel.kernel import Kernel
 from dlc.ops.elementwise import Abs, Add, Cast, Exp, Relu, Tanh
 from dlc.ops.index import Gather
+from dlc.ops.linear import MatMul
+from dlc.ops.normalize import LayerNorm
 from dlc.ops.shape import Slice
 from dlc.plugins.discovery import load_registry
 from dlc.plugins.registry import Observer, Registry
@@ -145,6 +147,30 @@ def test_all_refused_ops_are_said_at_once_with_their_nodes() -> None:
     (relu,) = [m for m in messages if "relu" in m]
     assert relu == "chip cannot build relu (2 times): the target has no such operation"
     assert messages[relu][0].count("node") == 2
+
+
+def test_operands_that_a_frontend_lets_through_are_the_models_fault() -> None:
+    class Careless(Given):
+        """Builds ops of what it reads, and looks at nothing."""
+
+        def parse(self, source: Source, report: Report) -> Graph:
+            return make_graph([X], {"y": MatMul(X, Input("w", Type(f32, (99, 2))))})
+
+    with pytest.raises(DlcError) as caught:
+        build(Chip(), frontend=Careless())
+    (found,) = caught.value.diagnostics
+    assert (caught.value.exit_code, found.code) == (ExitCode.MODEL, "operand-shapes")
+    assert found.message == "given: inner dimensions differ: 100 and 99"
+    assert found.location and found.location.source == "given"
+
+
+def test_who_asks_a_composed_op_for_its_kernel_hears_of_the_question_about_kernels() -> None:
+    composed = LayerNorm(X, X, axis=0)
+    assert composed.expansion is not None
+    with pytest.raises(TypeError, match=r"layer_norm is composed .* Backend\.accepts_kernel is asked") as caught:
+        composed.kernel  # noqa: B018
+    assert "no kernel of its own" in str(caught.value)
+    assert Relu(X).kernel.nests
 
 
 def test_constant_expressions_are_never_asked_about() -> None:

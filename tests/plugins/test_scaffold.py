@@ -26,9 +26,10 @@ SLOW = ("frontend-hostile", "import-hostile", "backend-bytes", "backend-keys", "
 def test_the_kit_finds_nothing_wrong(kind: str, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_tests, "BUILT", 3)
     monkeypatch.setattr(backends, "GRAPHS", 2)
+    monkeypatch.setattr(backends, "OPS", 16)
     monkeypatch.setattr(backends, "_ASKED", 10)
     monkeypatch.setattr(passes, "GRAPHS", 8)
-    make(kind, f"sound-{kind}", site)
+    make(kind, f"sound-{kind}", site, *([('"-O1"', '"-O0"')] if kind == "kernel-backend" else ()))
     found = results(f"sound-{kind}", but=SLOW)
     assert [f"{r.check}: {r.text}" for r in found if r.state != "ok"] == []
     assert len(found) >= 5
@@ -87,6 +88,11 @@ def test_their_own_tests_pass_at_once(packages: Path) -> None:
         ("pass", "../up", "cannot be the name", "up"),
         ("pass", "x" * 25, "cannot be the name", "24 letters"),
         ("pass", "", "cannot be the name", "letter"),
+        ("pass", "class", "Python has the word class", "another name"),
+        ("backend", "none", "Python has the word None", "another name"),
+        ("backend", "samples", "another file samples.py", "another name"),
+        ("kernel-backend", "c-code", "another file c_code.py", "another name"),
+        ("kernel-backend", "reason", "uses Reason of another module", "another name"),
         ("pass", "fuse", "among the passes already, of plugin core", "another name"),
         ("backend", "c", "a plugin c is installed", "another name"),
         ("importer", "onnx", "a plugin onnx is installed", "another name"),

@@ -16,7 +16,8 @@ What = Annotated[
     typer.Argument(
         metavar="[KIND]",
         help="passes, ops, frontends, backends, pipelines, schedules, optimizers, losses, initializers, machines or "
-        "errors; or the name of a frontend, as onnx, for what it reads. By default an overview.",
+        "errors; the name of a frontend, as onnx, for what it reads; exec:PATH for what an executable backend says of "
+        "itself. By default an overview.",
         autocompletion=complete_listings,
     ),
 ]

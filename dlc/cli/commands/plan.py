@@ -57,7 +57,7 @@ def plan(
     steps: list[StepRecord[Any]] = []
     try:
         with space.cache() as opened:
-            space.compile(prepared, opened, stop_after=_PASS, on_step=steps.append)
+            space.compile(prepared, opened, stop_after=_last(prepared.pipeline), on_step=steps.append)
             plans: dict[str, Plan] = {name: own[-1].handle.value for name, own in by_function(steps).items()}
     finally:
         if steps and not terminal.quiet:
@@ -72,6 +72,13 @@ def plan(
 
         write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
     return _outcome(prepared.pipeline, plans, html)
+
+
+def _last(pipeline: ResolvedPipeline) -> str:
+    """The step to stop after: what a backend refuses of a plan has none."""
+    from dlc.driver.pipeline import ACCEPT_VALUES
+
+    return ACCEPT_VALUES if ACCEPT_VALUES in pipeline.step_names else _PASS
 
 
 def _check(pipeline: ResolvedPipeline) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlc.base.diagnostics import ExitCode, escape
+from dlc.base.diagnostics import ExitCode, error, escape, quote
 from dlc.cli import flags
 from dlc.cli.app import CONTEXT
 from dlc.cli.terminal import Outcome, Terminal, columns, terminal_width
@@ -28,7 +28,9 @@ app = typer.Typer(
 Kind = Annotated[
     str,
     typer.Argument(
-        metavar="KIND", help="What it adds: frontend, backend, op-pack, pass, schedule, optimizer or importer."
+        metavar="KIND",
+        help="What it adds: frontend, backend (of ops), kernel-backend (of loops), op-pack, pass, schedule, optimizer "
+        "or importer.",
     ),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name, in lower-case words with hyphens: fast-gelu.")]
@@ -144,6 +146,10 @@ def test(
         for case in cases(subject, only or ()):
             progress.at(f"{case.check.name} of {case.subject}")
             found.append(run(subject, case))
+    if not found and only:
+        words = " or ".join(map(quote, only))
+        message = f"--only: {subject.plugin.name} has no check, and nothing that is checked, with {words} in its name"
+        raise error("no-effect", message, help="leave --only out to see all checks", exit_code=ExitCode.USAGE)
     failed = [r for r in found if r.state == "failed"]
     skipped = [r for r in found if r.state == "skipped"]
     reached = level_reached(found)

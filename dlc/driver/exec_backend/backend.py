@@ -213,8 +213,14 @@ class Exec(Backend):
 
     def load(self, directory: Path) -> Program:
         """Refused: what the files are for is known to the executable alone."""
-        message = f"{directory.name}: programs of executable backends do not run in dlc"
-        help = "use what the target has for its files; docs/exec-backends.md compiles and runs those of its example"
+        from dlc.runtime.manifest import read_manifest
+
+        entry = str(read_manifest(directory).data.get("entry", ""))
+        message = f"programs of executable backends do not run in dlc: what {quote(entry)} is for, only they know"
+        help = (
+            "build with -o DIR and run what is there with the target's own tools, as docs/exec-backends.md does; "
+            "dlc run MODEL --target c -o FILE.npz computes outputs to compare with"
+        )
         raise error("cannot-load", message, help=help, exit_code=ExitCode.USAGE)
 
     # ---- questions ----

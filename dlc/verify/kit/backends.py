@@ -118,7 +118,7 @@ def _pool(subject: Subject) -> Iterator[Op]:
             yield op
 
 
-def _graphs(subject: Subject, backend: Backend, ops: int = OPS, count: int = GRAPHS) -> Iterator[tuple[int, Graph]]:
+def _graphs(subject: Subject, backend: Backend, ops: int, count: int) -> Iterator[tuple[int, Graph]]:
     """Random graphs of ops that a backend accepts, the larger ones of those that are drawn."""
     asks = asks_about_ops(backend)
 
@@ -148,7 +148,7 @@ def computes(subject: Subject, entry: Entry) -> str:
     """That programs of random graphs of the ops that it accepts give the reference's values."""
     built = refused = 0
     for text, backend in _backends(subject, entry):
-        for seed, graph in _graphs(subject, backend):
+        for seed, graph in _graphs(subject, backend, OPS, GRAPHS):
             program = program_of(subject, graph, text)
             if program is None:
                 refused += 1

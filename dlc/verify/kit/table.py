@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from dlc.base.diagnostics import DlcError
 from dlc.driver.session import StepFailed
-from dlc.verify.kit import backends, builds, contract, frontends, node_tests, ops, optimizers, passes, schedules, start
+from dlc.verify.kit import (
+    backends,
+    builds,
+    contract,
+    frontends,
+    node_tests,
+    ops,
+    optimizers,
+    passes,
+    refusals,
+    schedules,
+    start,
+)
 from dlc.verify.kit.check import Case, Check, Result, Skipped, Wrong
 from dlc.verify.kit.subject import in_words
 
@@ -17,7 +29,19 @@ if TYPE_CHECKING:
 
 CHECKS: Final[tuple[Check, ...]] = tuple(
     check
-    for module in (contract, start, ops, passes, schedules, optimizers, frontends, backends, node_tests, builds)
+    for module in (
+        contract,
+        start,
+        ops,
+        passes,
+        schedules,
+        optimizers,
+        frontends,
+        backends,
+        refusals,
+        node_tests,
+        builds,
+    )
     for check in module.CHECKS
 )
 
@@ -36,11 +60,12 @@ def cases(subject: Subject, only: Sequence[str] = ()) -> Iterator[Case]:
             case = Case(check, entry, subject.plugin.name)
             if not check.concerns(subject, entry):
                 continue
-            if not only or any(word in str(case) for word in only):
+            # Of a plugin that cannot be imported, nothing else is known.
+            last = check.name == "plugin" and subject.plugin.state != "ok"
+            if last or not only or any(word in str(case) for word in only):
                 yield case
-        # Of a plugin that cannot be imported, nothing else is known.
-        if check.name == "plugin" and subject.plugin.state != "ok":
-            return
+            if last:
+                return
 
 
 def run(subject: Subject, case: Case) -> Result:
