@@ -59,7 +59,7 @@ class Plan:
     steps: tuple[Op, ...]
     """Execution order: ops that run."""
     slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
-    """Digest of an intermediate value, or of an input to be kept → its place."""
+    """Digest of an intermediate value, of a view of one, or of an input to be kept → its place."""
     regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
     """Bytes per region: {"arena": 8192}."""
     facts: Mapping[str, int | str] = field(default_factory=_nothing)
