@@ -24,8 +24,9 @@ class Artifact:
     entry: str
     """The name in `files` that stands for the whole: the header, the library."""
     signature: Signature
+    """How the program is called."""
     facts: Mapping[str, int | str] = field(default_factory=lambda: MappingProxyType[str, int | str]({}))
-    """Figures for the manifest and the report: {"arena_bytes": 8192}."""
+    """Figures for the report and for `memory` of the manifest: {"arena_bytes": 8192}."""
 
 
 @dataclass(frozen=True)

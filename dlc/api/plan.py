@@ -29,8 +29,11 @@ class Slot:
     """Where a value or a workspace lives: `size` bytes at `offset` in a region."""
 
     region: str
+    """Name of the memory, among `Backend.regions`."""
     offset: int
+    """Bytes from its start."""
     size: int
+    """Bytes."""
 
 
 def _nothing() -> Mapping[str, int | str]:
@@ -52,10 +55,11 @@ class Plan:
 
     kind: ClassVar[str] = "plan"
     graph: Graph
+    """The graph of kernel calls: its inputs, outputs and names, and what each call came from (`Graph.origin`)."""
     steps: tuple[Op, ...]
     """Execution order: ops that run."""
     slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
-    """Digest of an intermediate value, or of an input to be kept → its place."""
+    """Digest of an intermediate value, of a view of one, or of an input to be kept → its place."""
     regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
     """Bytes per region: {"arena": 8192}."""
     facts: Mapping[str, int | str] = field(default_factory=_nothing)

@@ -26,15 +26,25 @@ class ExitCode(IntEnum):
     """Exit status of the command line; documented, so numbers never change."""
 
     OK = 0
+    """Success."""
     MODEL = 1
+    """The model cannot be compiled, or the program cannot be written."""
     USAGE = 2
+    """The command line, the configuration or an input file is wrong."""
     MISMATCH = 3
+    """A comparison or a check found a difference."""
     LIMIT = 4
+    """A limit is exceeded: the size of a tensor or of the arena."""
     TOOL = 5
+    """Another program is missing or failed: a compiler."""
     PLUGIN = 6
+    """Error in a plugin."""
     CACHE_MISS = 7
+    """A result was to come from the cache, and is not there."""
     BUG = 70
+    """Internal error of dlc."""
     INTERRUPTED = 130
+    """Interrupted from the keyboard."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class _Refusals:
         name = self.backend.name
         found = [_refusal("unsupported-op", f"{name} cannot build {op}", r, at) for (op, r), at in self.ops.items()]
         for (_, what, reason), types in self.values.items():
-            several = _several([str(type if type.shape else type.dtype) for type in types])
+            several = _several(list(dict.fromkeys(type.text if type.shape else str(type.dtype) for type in types)))
             at = [nodes for each in types.values() for nodes in each]
             found.append(_refusal("unsupported-type", f"{name} has no {several}, {what}", reason, at))
         for (text, reason), at in self.kernels.items():

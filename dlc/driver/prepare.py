@@ -89,11 +89,15 @@ def reader(registry: Registry, source: Source, choice: Choice, *, forward: bool 
         if not value:
             continue
         if key not in known:
-            why = "has no lenient reading" if key == "lenient" else "takes no shapes: the file contains them"
+            why, help = "takes no shapes: the file contains them", "leave it out"
+            if key == "lenient":
+                why = "has no lenient reading"
+            elif key == "dims" and "input" in known:
+                why, help = "has no sizes with names", "set shapes: --input NAME:SHAPE"
             raise error(
                 "no-effect",
                 f"{flag}: the frontend {entry.name} {why}",
-                help="leave it out",
+                help=help,
                 exit_code=ExitCode.USAGE,
             )
         spec = spec.with_option(key, value)

@@ -94,7 +94,10 @@ def comp(
 
     Args:
         index: Output subscripts. Plain axes give the output's shape; otherwise pass `into`.
-        sum, prod, max, min: Axes to reduce over; at most one kind.
+        sum: Axes to add over; of the four kinds of reduction, one at most.
+        prod: Axes to multiply over.
+        max: Axes to take the largest over.
+        min: Axes to take the smallest over.
         where: Guard; points outside it contribute nothing.
         into: Shape of the output when subscripts are compound.
         over: Output axes, outermost first, when subscripts are compound.

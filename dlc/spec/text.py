@@ -233,7 +233,10 @@ class _Parser:
             return ()
         word = self.match(_WORD)
         if not word:
-            raise self.expected("a value")
+            raise self.expected(
+                "a value",
+                "a list is written a,b and an empty one ()" if self.text[self.at : self.at + 1] == "(" else "",
+            )
         if not self.text.startswith("{", self.at):
             return word
         if not _NAME.fullmatch(word):
@@ -279,6 +282,6 @@ class _Parser:
     def span(self) -> Span:
         return Span(self.text, self.source, self.at, self.foreign)
 
-    def expected(self, what: str) -> DlcError:
+    def expected(self, what: str, help: str = "") -> DlcError:
         found = quote(self.text[self.at]) if self.at < len(self.text) else "the end of the text"
-        return fault("spec-syntax", f"expected {what}, found {found}", self.span())
+        return fault("spec-syntax", f"expected {what}, found {found}", self.span(), help)

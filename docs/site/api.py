@@ -1,7 +1,8 @@
 """Pages of the names that `dlc` exports, from their signatures and docstrings, read without running the code."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,21 @@ announces; *experimental* ones may change in any version. The pages are generate
 | name | | |
 |---|---|---|
 """
+MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "dlc.graph": (),
+    "dlc.define": (),
+    "dlc.schedules": (),
+    "dlc.training.parts": (),
+    "dlc.api.plan": ("Slot", "results_of"),
+    "dlc.runtime.manifest": ("Manifest", "read_manifest"),
+}
+"""What plugins import beside `dlc` → the names; (): all that the module exports."""
+_MODULES_HEAD: Final = """
+Plugins also import from these modules, and the ops from `dlc.ops`, of which `dlc ops show NAME` tells the class:
+
+| module | |
+|---|---|
+"""
 
 
 def pages() -> dict[str, str]:
@@ -30,7 +46,12 @@ def pages() -> dict[str, str]:
     found = {name: definition(name) for name in dlc.__all__ if name != "__version__"}
     rows = [f"| [`{n}`]({n}.md) | {mark(n)} | {_cell(_summary(o))} |\n" for n, o in sorted(found.items(), key=_key)]
     version = "| `__version__` | stable | The version of dlc, as text. |\n"
-    return {"index.md": _HEAD + "".join(rows) + version, **{f"{n}.md": _page(n, o) for n, o in found.items()}}
+    modules = "".join(f"| [`{m}`]({m}.md) | {_cell(_summary(_loaded(m)))} |\n" for m in MODULES)
+    return {
+        "index.md": "".join((_HEAD, *rows, version, _MODULES_HEAD, modules)),
+        **{f"{n}.md": _page(n, o) for n, o in found.items()},
+        **{f"{m}.md": _module_page(m, found) for m in MODULES},
+    }
 
 
 def mark(name: str) -> str:
@@ -41,8 +62,11 @@ def mark(name: str) -> str:
 def definition(name: str) -> Any:
     """The class, function or module behind a public name."""
     module, _, attribute = exports()[name].partition(":")
-    if not attribute:
-        return _loaded(module)
+    return _found(module, attribute) if attribute else _loaded(module)
+
+
+def _found(module: str, attribute: str) -> Any:
+    """What a name of a module is, wherever it is defined."""
     found = _loaded(module)[attribute]
     while found.is_alias:
         module, _, attribute = found.target_path.rpartition(".")
@@ -78,37 +102,59 @@ def _summary(found: Any) -> str:
 
 
 def _page(name: str, found: Any) -> str:
-    lines = [f"# {name}", "", MARKS[name in dlc.STABLE], ""]
-    if found.is_class:
-        lines += [f"```python\nclass {name}{_bases(found)}\n```", "", *_docstring(found)]
-        lines += _fields(found)
-        for method in _methods(found):
-            lines += [f"## {method.name}", "", *_function(method)]
-    elif found.is_function:
-        lines += _function(found)
-    elif found.is_module:
-        lines += _docstring(found)
-        for function in _methods(found):
-            lines += [f"## {function.name}", "", *_function(function)]
-    else:
-        lines += [f"```python\n{name} = {found.value}\n```", "", *_docstring(found)]
-    lines += [f"Defined in `{found.filepath.relative_to(ROOT)}`.", ""]
+    return "\n".join([f"# {name}", "", MARKS[name in dlc.STABLE], "", *_described(name, found, "##")])
+
+
+def _module_page(module: str, exported: Mapping[str, Any]) -> str:
+    """A section for each of the names of a module, but a link for those that have a page of their own."""
+    loaded = _loaded(module)
+    lines = [f"# {module}", "", *_docstring(loaded)]
+    pages = {found.path: name for name, found in exported.items()}
+    for name in MODULES[module] or sorted(loaded.exports, key=str.lower):
+        found = _found(module, str(name))
+        lines += [f"## {name}", ""]
+        if found.path in pages:
+            lines += [f"See [`{name}`]({pages[found.path]}.md).", ""]
+        else:
+            lines += _described(str(name), found, "###")
     return "\n".join(lines)
+
+
+def _described(name: str, found: Any, heading: str) -> Iterator[str]:
+    """What is said of a definition; `heading` is the mark of headings in it."""
+    if found.is_class:
+        yield from (f"```python\nclass {name}{_bases(found)}\n```", "", *_docstring(found), *_fields(found, heading))
+        for method in _methods(found):
+            yield from (f"{heading} {method.name}", "", *_function(method))
+    elif found.is_function:
+        yield from _function(found)
+    elif found.is_module:
+        yield from _docstring(found)
+        for function in _methods(found):
+            yield from (f"{heading} {function.name}", "", *_function(function))
+    else:
+        value = str(found.value)
+        yield from (f"```python\n{name} = {value if len(value) < 200 else '…'}\n```", "", *_docstring(found))
+    yield from (f"Defined in `{found.filepath.relative_to(ROOT)}`.", "")
 
 
 def _bases(found: Any) -> str:
     return f"({', '.join(map(str, found.bases))})" if found.bases else ""
 
 
-def _fields(found: Any) -> Iterator[str]:
-    """Public attributes that have a sentence."""
-    attributes = [a for a in found.members.values() if a.is_attribute and not a.name.startswith("_") and a.docstring]
+def _fields(found: Any, heading: str) -> Iterator[str]:
+    """Public attributes that the docstring does not describe; those without a sentence by their type."""
+    described = {i.name for s in sections(found) if s.kind is griffe.DocstringSectionKind.attributes for i in s.value}
+    attributes = [
+        a
+        for a in found.members.values()
+        if a.is_attribute and not a.name.startswith("_") and a.name not in described and (a.docstring or a.annotation)
+    ]
     if not attributes:
         return
-    yield from ("## Attributes", "", "| name | type | |", "|---|---|---|")
+    yield from (f"{heading} Attributes", "", "| name | type | |", "|---|---|---|")
     for a in attributes:
-        kind = f"`{_cell(str(a.annotation))}`" if a.annotation else ""
-        yield f"| `{a.name}` | {kind} | {_cell(a.docstring.value)} |"
+        yield f"| `{a.name}` | {_code(a.annotation or a.value)} | {_cell(a.docstring.value) if a.docstring else ''} |"
     yield ""
 
 
@@ -171,6 +217,11 @@ def _table(section: Any) -> Iterator[str]:
         head = f"`{name}`: " if name else ""
         yield f"* {head}{' '.join(item.description.split())}"
     yield ""
+
+
+def _code(of: object) -> str:
+    """Code in a cell; in backquotes the site would print the backslash before a bar, too."""
+    return f"<code>{escape(' '.join(str(of).split())).replace('|', '&#124;')}</code>" if of is not None else ""
 
 
 def _cell(text: str) -> str:

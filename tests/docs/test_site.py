@@ -63,7 +63,7 @@ def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     assert not dead_links(site)
     made = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {f"hooks/{name}.html" for name in hooks.names()} <= made
-    assert {f"api/{name}.html" for name in api.exports()} <= made
+    assert {f"api/{name}.html" for name in (*api.exports(), *api.MODULES)} <= made
     assert {p.with_suffix(".html").name for p in (ROOT / "docs").glob("*.md")} - {"README.html"} <= made
     assert "dlc_frontends" in (site / "search" / "search_index.js").read_text(encoding="utf-8")
     (site / "odd.html").write_text('<a href="absent.html">x</a><a href="index.html#absent">y</a>', encoding="utf-8")
@@ -77,6 +77,23 @@ def test_parameters_and_results_of_public_functions_are_described(name: str) -> 
     described = {p.name: p.description for p in sections["parameters"].value} if "parameters" in sections else {}
     assert not [p.name for p in found.parameters if not described.get(p.name.lstrip("*"), "").strip()]
     assert found.returns is None or [r for r in sections["returns"].value if r.description.strip()]
+
+
+def test_fields_of_what_plugins_make_and_get_are_named() -> None:
+    pages = api.pages()
+    named = {
+        "Artifact": ("signature", "facts"),
+        "ExitCode": ("TOOL",),
+        "Plan": ("graph", "slots"),
+        "dlc.api.plan": ("offset",),
+        "dlc.schedules": ("params", "nests", "start_of"),
+        "dlc.runtime.manifest": ("data",),
+    }
+    for page, names in named.items():
+        missing = [
+            n for n in names if f"| `{n}` |" not in pages[f"{page}.md"] and f"### {n}\n" not in pages[f"{page}.md"]
+        ]
+        assert not missing, page
 
 
 def test_marks_are_of_names_that_exist() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_example import prelude, spell
+from dlc_example.backend import Numpy
 from dlc_example.log_cosh import LogCosh
 from dlc_example.orthogonal import Orthogonal
 from dlc_example.running import Running
@@ -16,6 +17,12 @@ from dlc.base.types import Type, f32, i32
 from dlc.define import SCALARS, ShapeError
 from dlc.graph import Input, Splat, evaluate, parse_graph, print_graph, verify
 from dlc.kernel.evaluate import run_kernel
+from dlc.ops.linear import MatMul
+from dlc.ops.shape import Reshape, Transpose
+from dlc.passes.fuse import Fuse
+from dlc.passes.lower import Lower
+from dlc.passes.order import Order
+from dlc.passes.plan_memory import PlanMemory
 from dlc.passes.simplify import Simplify
 from dlc.schedules import Machine, check_loops, parse_kernel, print_choices, print_loops, run_loops, scheduled
 from dlc.training.parts import Draw, Fans
@@ -54,6 +61,19 @@ def test_the_rule_is_applied_by_simplify() -> None:
     report = Report()
     assert Simplify().with_rules([unit_beta]).run(graph, report).outputs == (Swish(X),)
     assert report.counts["unit_beta"] == 1
+
+
+def test_a_program_has_what_is_no_step(tmp_path: Path) -> None:
+    """A reshape between matrices moves nothing, so it is no call of a plan."""
+    x, y = Input("x", Type(f32, (4, 6))), Input("y", Type(f32, (8, 5)))
+    graph = make_graph([x, y], {"z": MatMul(Reshape(MatMul(x, Transpose(x, perm=(1, 0))), to=(2, 8)), y)})
+    plan = PlanMemory().run(Order().run(Fuse().run(Lower().run(graph, Report()), Report()), Report()), Report())
+    assert len(plan.calls) == 2
+    for name, content in Numpy().emit(plan, Report()).files.items():
+        (tmp_path / name).write_bytes(bytes(content))
+    a, b = np.random.default_rng(0).random((4, 6), np.float32), np.ones((8, 5), np.float32)
+    (found,) = runpy.run_path(str(tmp_path / "program.py"))["run"](a, b)
+    np.testing.assert_allclose(found, (a @ a.T).reshape(2, 8) @ b, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SCALARS)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dlc import DlcError
+from dlc import DlcError, error
 from dlc.base.diagnostics import ExitCode
 from dlc.define import SCALARS
 from dlc.verify.kit import backends, frontends, node_tests, refusals
+from dlc.verify.kit.check import Case, Check
 from dlc.verify.kit.subject import Subject
 from dlc.verify.kit.table import CHECKS, cases, level_reached, run
 from tests.plugins.packages import make, put, results, site
@@ -406,6 +407,17 @@ def test_an_unknown_plugin_is_an_error_of_usage() -> None:
     with pytest.raises(DlcError, match="no plugin onyx is installed") as caught:
         Subject.of("onyx")
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_an_error_is_told_with_what_was_tried_and_what_a_tool_said() -> None:
+    def fails(*_: object) -> str:
+        problem = error("no-compile", "cc fails", notes=["a.c:1: error: rank", *map(str, range(9))], help="mend it")
+        problem.add_note("test_and2d")
+        raise problem
+
+    found = run(Subject.of("kernel"), Case(Check("values", "values are right", fails), None, "kernel"))
+    assert found.text == "test_and2d: cc fails: a.c:1: error: rank: 0: 1: 2"
+    assert (found.state, found.help) == ("failed", "mend it")
 
 
 def test_the_level_of_a_port_is_the_last_one_that_holds(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,7 @@ def test_canonical_form(text: str, canonical: str) -> None:
         ("a{", 3, "expected '}' to close a{"),
         ("a{b}", 4, "expected '=' after option b"),
         ("a{b=}", 5, "expected a value"),
+        ("a{b=(1,2)}", 5, 'expected a value, found "("'),
         ("a{b=1 b=2}", 7, "option b is given twice"),
         ('a{b="x}', 5, "no closing quote"),
         ('a{b="\\q"}', 5, "bad string"),

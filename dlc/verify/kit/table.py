@@ -45,6 +45,9 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
     for check in module.CHECKS
 )
 
+_NOTES: Final = 4
+"""Notes of an error that a result has: a compiler may have said a thousand."""
+
 
 def cases(subject: Subject, only: Sequence[str] = ()) -> Iterator[Case]:
     """What is asked of a plugin.
@@ -78,7 +81,10 @@ def run(subject: Subject, case: Case) -> Result:
     except Skipped as problem:
         state, text, help = "skipped", str(problem), problem.help
     except DlcError as problem:
-        state, text, help = "failed", in_words(problem), problem.diagnostics[0].help
+        # The notes have what a tool said, of which the message tells only that it failed.
+        said = [n.strip() for d in problem.diagnostics for n in d.notes if n.strip()]
+        text = _placed(problem, ": ".join((in_words(problem), *said[:_NOTES])))
+        state, help = "failed", problem.diagnostics[0].help
     except (Exception, SystemExit) as problem:  # noqa: BLE001  # a plugin's code may raise anything
         # Of a step that broke, the cause has the place in the plugin.
         cause = problem.__cause__ if isinstance(problem, StepFailed) and problem.__cause__ else problem
@@ -87,10 +93,14 @@ def run(subject: Subject, case: Case) -> Result:
             in_words(cause) if cause is problem else f"{problem}: {in_words(cause)}",
             "report errors in models as DlcErrors; mend the line named here",
         )
-        if where := getattr(problem, "__notes__", ()):
-            text = f"{': '.join(map(str, where))}: {text}"
+        text = _placed(problem, text)
     seconds = time.perf_counter() - start
     return Result(case.check.name, case.subject, state, text, help, case.check.level, seconds)  # type: ignore[arg-type]
+
+
+def _placed(problem: BaseException, text: str) -> str:
+    """What is said of an exception, after where it was raised: the graph or the test that was tried."""
+    return ": ".join((*map(str, getattr(problem, "__notes__", ())), text))
 
 
 def level_reached(results: Sequence[Result]) -> int:

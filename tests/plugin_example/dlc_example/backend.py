@@ -39,6 +39,11 @@ class Numpy(Backend):
         for k, op in enumerate(plan.constants):
             names[op.digest] = f'W["w{k}"]'
             (weights[f"w{k}"],) = evaluate_ops((op,), {})
+
+        def place(op: Op) -> str:
+            """The text of a value; that of a call that is no step is its argument with another shape."""
+            return names.get(op.digest) or f"np.reshape({place(op.operands[0])}, {op.type.room!r})"
+
         kernels = spell.kernels_of(plan.calls)
         body: list[str] = []
         for step in plan.calls:
@@ -47,7 +52,7 @@ class Numpy(Backend):
                 names[value.digest] = f"v{len(names)}"
             if self.comments and (origin := plan.graph.origin(step)):
                 body.append(f"    # {', '.join(origin)!a}")
-            arguments = ", ".join(names[a.digest] for a in step.args)
+            arguments = ", ".join(map(place, step.args))
             targets = "".join(f"{names[v.digest]}, " for v in results)
             body.append(f"    {targets}= {kernels[step.body.digest][0]}({arguments})")
         report.count("kernels", len(kernels))
