@@ -1,6 +1,6 @@
 """The models of `torch_zoo.py` against eager PyTorch: errors of a forward pass and of a training step, and speed.
 
-    python benchmarks/torch_models.py [WORD…] [--rounds 20] [--no-inductor] [--json FILE] [--table]
+    python benchmarks/torch_models.py [WORD…] [--rounds 20] [--threads 1] [--no-inductor] [--json FILE] [--table]
 
 Two doors: `.pt2`, a program of torch.export that dlc reads, differentiates and trains by itself (`dlc build --train`),
 and `torch.compile`, AOTAutograd's graphs of forward and backward pass as programs of dlc. An error is the largest
@@ -8,8 +8,9 @@ difference, divided by the largest value of the tensor in eager PyTorch. Of a st
 gradients; where those of a tensor are nearly 0 beside the others, by a hundredth of the largest gradient.
 
 Times are medians in milliseconds of calls that take turns: a forward pass for inference, and a step of loss, gradients
-and SGD. Every result is written to the JSON file at once, and what is there is not measured again. `--table` prints the
-table of the file. Exit code 3 if an error is above 1e-4.
+and SGD. Every result is written to the JSON file at once, and what is there is not measured again. `--table` prints a
+table of the file: errors, and how many times as fast as eager PyTorch and as Inductor dlc is. Exit code 3 if an error
+is above 1e-4.
 """
 
 from __future__ import annotations
@@ -177,21 +178,33 @@ def measured(case: Case, rounds: int, *, inductor: bool) -> dict[str, Any]:
 
 
 ERRORS = ("pt2 forward", "pt2 step", "dlc inference", "dlc forward", "dlc step")
+PEERS = ("eager", "inductor")
+
+RATIOS = tuple((what, peer, door) for what in ("forward", "step") for door in ("pt2", "dlc") for peer in PEERS)
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown."""
-    heads = ("model", "`.pt2` forward", "`.pt2` step", "compile forward", "compile step")
-    kinds = ("eager", "inductor", "pt2", "dlc")
-    heads += tuple(f"{what} {kind}, ms" for what in ("forward", "step") for kind in kinds)
+    """Markdown: errors, times of peers divided by those of dlc, and in the last row the geometric means of these."""
+    doors = {"pt2": "`.pt2`", "dlc": "compile"}
+    heads = ["model", *(f"{what} {doors[door]}, error" for what in ("forward", "step") for door in doors)]
+    heads += [f"{what} {doors[door]}, × {peer}" for what, peer, door in RATIOS]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    ratios: dict[tuple[str, str, str], list[float]] = {key: [] for key in RATIOS}
     for name, found in results.items():
         if "error" in found:
             lines.append(f"| {name} | {found['error'].strip().splitlines()[-1][:100]} |")
             continue
-        errors = [f"{found[k]:.0e}" for k in ("pt2 forward", "pt2 step", "dlc inference", "dlc step")]
-        times = [f"{found[w][k]:.2f}" if k in found[w] else "" for w in ("forward ms", "step ms") for k in kinds]
-        lines.append(f"| {name} | {' | '.join([*errors, *times])} |")
+        cells = [f"{found[k]:.0e}" for k in ("pt2 forward", "dlc inference", "pt2 step", "dlc step")]
+        for what, peer, door in RATIOS:
+            times = found[f"{what} ms"]
+            if peer in times:
+                ratios[what, peer, door].append(times[peer] / times[door])
+                cells.append(f"{ratios[what, peer, door][-1]:.2f}")
+            else:
+                cells.append("")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    means = [f"{statistics.geometric_mean(found):.2f}" if found else "" for found in ratios.values()]
+    lines.append(f"| geometric mean | | | | | {' | '.join(means)} |")
     return "\n".join(lines)
 
 
@@ -199,6 +212,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="models of which the name has a word")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch; programs of dlc run on one")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--json", type=Path, default=Path("torch_models.json"))
     parser.add_argument("--table", action="store_true")
@@ -207,6 +221,7 @@ def main() -> int:
     if options.table:
         print(table(results))
         return 0
+    torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", category=FutureWarning)
     torch._dynamo.config.allow_rnn = True  # otherwise recurrent layers are graph breaks, and run in eager PyTorch
     chosen = [c for c in CASES if not options.words or any(w in c.name for w in options.words)]

@@ -12,15 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from dlc.api.backend import Backend, Reason
 from dlc.api.passes import check_chain
 from dlc.base.diagnostics import DlcError
-from dlc.base.types import f32
+from dlc.base.types import Type, f32
 from dlc.driver.legality import asks_about_ops
 from dlc.driver.pipeline import resolve
-from dlc.graph import Constant, Input, Op, Splat, evaluate
+from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor, evaluate
 from dlc.graph.evaluate import is_constant
 from dlc.graph.text import is_inline
+from dlc.ops.linear import MatMul
+from dlc.ops.shape import Reshape
 from dlc.spec import Spec
 from dlc.verify.kit.check import Check, Skipped, Wrong
 from dlc.verify.kit.programs import agree, artifact_of, program_of
@@ -28,7 +32,6 @@ from dlc.verify.kit.random_graphs import feeds, random_graph
 from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
-    from dlc.graph import Graph
     from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
 
@@ -148,20 +151,38 @@ def computes(subject: Subject, entry: Entry) -> str:
     """That programs of random graphs of the ops that it accepts give the reference's values."""
     built = refused = 0
     for text, backend in _backends(subject, entry):
+        _agrees(subject, backend, text, "two products with a reshape between them", reshaped(), subject.seed)
         for seed, graph in _graphs(subject, backend, OPS, GRAPHS):
-            program = program_of(subject, graph, text)
-            if program is None:
+            if _agrees(subject, backend, text, f"the random graph {seed}", graph, seed):
+                built += 1
+            else:
                 refused += 1
-                continue
-            values = feeds(graph, seed)
-            agree(f"{text} on the random graph {seed}", program, values, evaluate(graph, values), backend)
-            built += 1
     if not built:
         raise Wrong(
             f"no random graph of accepted ops is built; {refused} were refused",
             "accepts and emit have to agree: what is accepted is built",
         )
     return f"{built} random graphs" + (f", {refused} refused after simplification" if refused else "")
+
+
+def _agrees(subject: Subject, backend: Backend, text: str, what: str, graph: Graph, seed: int) -> bool:
+    """Whether a graph is built, and not refused with a reason. Raises Wrong: its program gives other values."""
+    program = program_of(subject, graph, text)
+    if program is None:
+        return False
+    values = feeds(graph, seed)
+    agree(f"{text} on {what}", program, values, evaluate(graph, values), backend)
+    return True
+
+
+def reshaped() -> Graph:
+    """A value that lies in memory and is read in another shape than it was written in: random graphs have few."""
+    x = Input("x", Type(f32, (2, 6)))
+    first, second = (Constant(Tensor.of(np.linspace(-1, 1, n * m).reshape(n, m), f32)) for n, m in ((6, 6), (4, 2)))
+    product = MatMul(x, first)
+    view = Reshape(product, to=(3, 4))
+    y = MatMul(view, second)
+    return Graph((x,), (y,), ("y",), origins={product.digest: ("first",), view.digest: ("view",), y.digest: ("y",)})
 
 
 def measures(subject: Subject, entry: Entry) -> str:
