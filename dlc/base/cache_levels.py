@@ -63,6 +63,10 @@ class Level:
         """As it is written in a configuration, without credentials."""
         return f"{self.label}#rw" if self.writes else self.label
 
+    def at(self, url: str) -> str:
+        """A URL with the access to this level, whatever is the default: what `parse` reads."""
+        return f"{url}#{'rw' if self.writes else 'ro'}"
+
     @property
     def has_credentials(self) -> bool:
         """Whether the URL holds any."""

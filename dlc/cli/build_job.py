@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from dlc.base.cache_levels import Level, without_credentials
+from dlc.base.cache_levels import Level, parse_levels, without_credentials
 from dlc.base.diagnostics import error, to_json
 from dlc.cli.credentials import TOKEN
 from dlc.driver.executors.lane import ProcessLost
@@ -118,7 +118,6 @@ def _cache_variables(cache: Mapping[str, str]) -> dict[str, str]:
 
 def _with_own_credentials(levels: str) -> str:
     """The levels of a job, with the credentials that `LEVELS` of this computer has for the same URLs: it has none."""
-    from dlc.base.cache_levels import parse_levels
 
     def parsed(text: str) -> tuple[Level, ...]:
         return parse_levels(text.split(","))
@@ -127,7 +126,7 @@ def _with_own_credentials(levels: str) -> str:
         own = {level.label: level.url for level in parsed(os.environ.get(LEVELS, ""))}
     except ValueError:
         own = {}  # the build says what is wrong with it
-    return ",".join(f"{own.get(v.label, v.url)}#{'rw' if v.writes else 'ro'}" for v in parsed(levels))
+    return ",".join(level.at(own.get(level.label, level.url)) for level in parsed(levels))
 
 
 def _fetched(job: Mapping[str, Any], place: Path) -> str:

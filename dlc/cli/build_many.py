@@ -245,7 +245,7 @@ class _Sharing:
                     "mode": self.mode,
                     "directory": str(place.absolute()) if place else "",
                     # Labels hold no credentials: a worker has its own.
-                    "levels": ",".join(f"{level.label}#{'rw' if level.writes else 'ro'}" for level in levels),
+                    "levels": ",".join(level.at(level.label) for level in levels),
                 },
             }
         )

@@ -22,7 +22,17 @@ from dlc.api.variants import Variant, Variants
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver import steps
-from dlc.driver.pipeline import BUILD, EMIT, PARSE, Function, ResolvedPipeline
+from dlc.driver.pipeline import (
+    ACCEPT,
+    ACCEPT_VALUES,
+    BUILD,
+    EMIT,
+    PARSE,
+    SCHEDULE,
+    Function,
+    ResolvedPipeline,
+    with_backend,
+)
 from dlc.driver.session import Session
 from dlc.driver.special import GENERAL, Special, check_pipeline, check_sizes
 from dlc.driver.steps import BuildStep
@@ -100,29 +110,10 @@ def compile_source(
 
 
 def function_steps(function: Function, pipeline: ResolvedPipeline) -> Iterator[BuildStep]:
-    """The steps of a function, and those in which the backend has its say.
-
-    It is asked about ops before anything else is made of them, states how kernels become loops, and what they work in,
-    before they are ordered, and is asked about values and kernels before it gets them.
-    """
-    from dlc.api.schedules import states_schedules
-    from dlc.driver.legality import asks_about_ops, asks_about_values
-
-    backend, package = pipeline.backend, pipeline.backend_package
-    values, states = asks_about_values(backend), states_schedules(backend)
-    asks = values or asks_about_ops(backend)
-    for step in function.steps:
-        if asks and step.stage.level_out != "ops":
-            yield steps.accept(backend, package)
-            asks = False
-        if states and step.orders:
-            yield steps.schedule_kernels(backend, package)
-            states = False
-        yield steps.apply(step)
-    if asks:
-        yield steps.accept(backend, package)
-    if values:
-        yield steps.accept_values(backend, package)
+    """The steps of a function, and those in which the backend has its say (`with_backend`)."""
+    own = {ACCEPT: steps.accept, SCHEDULE: steps.schedule_kernels, ACCEPT_VALUES: steps.accept_values}
+    for step in with_backend(function.steps, pipeline.backend):
+        yield own[step](pipeline.backend, pipeline.backend_package) if isinstance(step, str) else steps.apply(step)
 
 
 def joined(

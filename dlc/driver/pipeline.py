@@ -3,7 +3,7 @@
 `--print-pipeline` prints exactly this, and the text is stored in the artifact.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
@@ -19,9 +19,9 @@ from dlc.plugins.registry import Registry
 from dlc.spec import Spec, fault, parse_setting
 
 PARSE, SCHEDULE, EMIT, BUILD = "parse", "schedule-kernels", "emit", "build"
+"""Steps around those of the pipeline."""
 ACCEPT, ACCEPT_VALUES = "accept", "accept-values"
 """Steps in which a backend is asked."""
-"""Steps around those of the pipeline."""
 GRADIENT, TRAINING = "gradient", "autodiff"
 """Passes that --grad and --train put in front: the only ones that are known by name."""
 
@@ -62,6 +62,32 @@ class Function:
     """What leads from the model to what the backend consumes."""
 
 
+def with_backend(steps: Iterable[Step], backend: Backend) -> Iterator[Step | str]:
+    """The steps of a function in order, and the names of those in which the backend has its say.
+
+    It is asked about ops before anything else is made of them (ACCEPT), states how kernels become loops, and what they
+    work in, before they are ordered (SCHEDULE), and is asked about values and kernels before it gets them
+    (ACCEPT_VALUES).
+    """
+    from dlc.api.schedules import states_schedules
+    from dlc.driver.legality import asks_about_ops, asks_about_values
+
+    values, states = asks_about_values(backend), states_schedules(backend)
+    asks = values or asks_about_ops(backend)
+    for step in steps:
+        if asks and step.stage.level_out != "ops":
+            yield ACCEPT
+            asks = False
+        if states and step.orders:
+            yield SCHEDULE
+            states = False
+        yield step
+    if asks:
+        yield ACCEPT
+    if values:
+        yield ACCEPT_VALUES
+
+
 @dataclass(frozen=True)
 class ResolvedPipeline:
     """A target and the functions that lead to it, each a list of steps."""
@@ -86,20 +112,8 @@ class ResolvedPipeline:
     @property
     def step_names(self) -> list[str]:
         """Names of all steps of a build, as --stop-after, --explain and --dump-ir take them."""
-        from dlc.api.schedules import states_schedules
-        from dlc.driver.legality import asks_about_ops, asks_about_values
-
-        values = asks_about_values(self.backend)
-        asks = values or asks_about_ops(self.backend)
-        names = [PARSE]
-        for step in self.whole:
-            if asks and step.stage.level_out != "ops":
-                names.append(ACCEPT)
-                asks = False
-            if step.orders and SCHEDULE not in names and states_schedules(self.backend):
-                names.append(SCHEDULE)
-            names.append(step.name)
-        return [*names, *([ACCEPT] if asks else []), *([ACCEPT_VALUES] if values else []), EMIT, BUILD]
+        between = (s if isinstance(s, str) else s.name for s in with_backend(self.whole, self.backend))
+        return [PARSE, *between, EMIT, BUILD]
 
     @property
     def program_pass(self) -> ProgramPass | None:
