@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -92,17 +94,21 @@ def one(entry: Entry, folder: Path, seconds: float, way: list[str]) -> dict[str,
             return {"result": "not made", "detail": f"{type(problem).__name__}: {str(problem).splitlines()[0][:200]}"}
     command = [sys.executable, "-m", "benchmarks.zoo.check", str(path), entry.oracle, str(entry.tolerance), *way]
     start = time.perf_counter()
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        output, messages = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the build that it started
+        process.communicate()
         return {"result": "fails", "detail": f"longer than {seconds:.0f} s"}
     try:
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
+        last = (messages.strip().splitlines() or ["nothing was printed"])[-1]
         return {
             "result": "fails",
-            "detail": f"exit {done.returncode} after {time.perf_counter() - start:.0f} s: {last}",
+            "detail": f"exit {process.returncode} after {time.perf_counter() - start:.0f} s: {last}",
         }
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final, Self, TypeVar, cast, get_type_hints
 
@@ -149,7 +150,8 @@ def _untrusted(name: str, key: str, value: Span) -> DlcError:
     return fault(UNTRUSTED, message, value, value.foreign)
 
 
-def _options(cls: type[Configurable]) -> "dict[str, tuple[dataclasses.Field[Any], object]]":
+@cache  # reading annotations takes longer than anything that is done with them
+def _options(cls: type[Configurable]) -> "Mapping[str, tuple[dataclasses.Field[Any], object]]":
     """Option key → (field, annotation), in declaration order."""
     if not is_dataclass(cls):
         return {}

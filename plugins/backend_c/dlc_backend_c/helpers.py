@@ -12,6 +12,7 @@ What helpers use is found in their text, as what kernels use is in theirs: there
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 MATH = "#include <math.h>"
@@ -46,9 +47,7 @@ def paragraphs(text: str) -> str:
 
 def needed(prelude: str, text: str) -> str:
     """The prelude with those helpers only that a text uses, directly or by way of others; the order stays."""
-    parts = _parts(prelude)
-    home = {name: part for part in parts if _is_helper(part) for name in (*names(part), *macros(part))}
-    home |= dict.fromkeys(MATH_NAMES, MATH)
+    parts, home = _homes(prelude)
     used: set[str] = set()
     waiting = [text]
     while waiting:
@@ -73,5 +72,8 @@ def _is_helper(part: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _parts(prelude: str) -> tuple[str, ...]:
-    return tuple(part.strip("\n") for part in re.split(r"\n{2,}", prelude) if part.strip())
+def _homes(prelude: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """(The parts of a prelude, name → the part that defines it)."""
+    parts = tuple(part.strip("\n") for part in re.split(r"\n{2,}", prelude) if part.strip())
+    home = {name: part for part in parts if _is_helper(part) for name in (*names(part), *macros(part))}
+    return parts, home | dict.fromkeys(MATH_NAMES, MATH)
