@@ -15,7 +15,20 @@ from typing import Any, Final
 
 Rule = Callable[..., Any]
 
-MODULES: Final = ("elementwise", "make", "shape", "index", "reduce", "linear", "nn", "pool", "recurrent", "backward")
+MODULES: Final = (
+    "elementwise",
+    "activation",
+    "sizes",
+    "make",
+    "shape",
+    "index",
+    "reduce",
+    "linear",
+    "nn",
+    "pool",
+    "recurrent",
+    "backward",
+)
 """Modules of `dlc_frontend_torch.ops`."""
 
 DROPPED: Final = frozenset({"device", "layout", "pin_memory", "non_blocking", "memory_format", "out_dtype"})

@@ -16,7 +16,7 @@ from dlc.ops import elementwise as e
 from dlc.ops import reduce as r
 from dlc.ops.linear import MatMul
 from dlc.ops.pool import MaxPool
-from dlc_frontend_torch.ops import elementwise, linear, nn, pool
+from dlc_frontend_torch.ops import activation, elementwise, linear, nn, pool
 from dlc_frontend_torch.ops.shape import transpose
 from dlc_frontend_torch.rules import aten
 from dlc_frontend_torch.unsupported import Unsupported
@@ -218,9 +218,9 @@ def _declare_pointwise() -> None:
         return lambda g, x, *args, **kwargs: adjoint(lambda x: forward(x, *args, **kwargs), g, x)[0]
 
     for name, forward in {
-        "gelu": elementwise.gelu,
-        "hardtanh": elementwise.hardtanh,
-        "softplus": elementwise.softplus,
+        "gelu": activation.gelu,
+        "hardtanh": activation.hardtanh,
+        "softplus": activation.softplus,
         "silu": elementwise.FLOAT_UNARY["silu"],
         "hardswish": elementwise.FLOAT_UNARY["hardswish"],
         "hardsigmoid": elementwise.FLOAT_UNARY["hardsigmoid"],
@@ -244,7 +244,7 @@ def elu_backward(g: Op, alpha: float, scale: float, input_scale: float, by_resul
     """The gradient of elu, by its operand or its result."""
     if by_result:
         raise Unsupported("the gradient of an elu in place")
-    return adjoint(lambda x: elementwise.elu(x, alpha, scale, input_scale), g, x)[0]
+    return adjoint(lambda x: activation.elu(x, alpha, scale, input_scale), g, x)[0]
 
 
 @aten("upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward")
