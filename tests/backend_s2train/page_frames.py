@@ -107,23 +107,6 @@ def frame(number: int, stage: int, memory: int, tile: int, flags: int, rows: lis
     return head + struct.pack(">Q", crc64(head)) + body + struct.pack(">Q", crc64(body))
 
 
-def distance(k: int, s: int, d: int, p: int, i: int, o: int) -> int:
-    """Outputs from an image of a mosaic to the next, along an axis."""
-    return max(o, -(-((o - 1) * s + (k - 1) * d + 1 - p) // s), -(-(i + max(p, 0)) // s))
-
-
-def mosaic(x: Array, across: int, down: int, apart: tuple[int, int]) -> Array:
-    """[n, c, h, w] as mosaics, whose images lie `apart` rows and columns of theirs from each other."""
-    height, width = x.shape[2:]
-    size = (down - 1) * apart[0] + height, (across - 1) * apart[1] + width
-    found = np.zeros((-(-len(x) // (across * down)), x.shape[1], *size), np.float16)
-    for number, image in enumerate(x):
-        place = number % (across * down)
-        row, column = place // across * apart[0], place % across * apart[1]
-        found[number // (across * down), :, row : row + height, column : column + width] = image
-    return found
-
-
 def frames(
     stage: int,
     planes: Array,

@@ -18,7 +18,7 @@ Record = tuple[Any, ...]
 RECORDS = {
     "TENS": "<IIQBBB5x8I",
     "STOR": "<QQIIB7x",
-    "GEOM": "<9I2I4i2II3I2I2I2I",
+    "GEOM": "<9I2I4i2II3I2I2I",
     "HYPR": "<7dQB3xI",
     "ENTR": "<III",
     "BIND": "<IIII",

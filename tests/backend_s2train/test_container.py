@@ -216,7 +216,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "a section outside": (_entry(b"TENS", "Q", 8, 1 << 40), "the file ends after"),
     "an offset between": (_entry(b"TENS", "Q", 8, 513), "it should be to 64"),
     "sections that overlap": (_entry(b"STOR", "Q", 8, 448), "begins at byte 448, before section TENS ends"),
-    "a section's version": (_entry(b"GEOM", "H", 4, 3), "section GEOM has version 3"),
+    "a section's version": (_entry(b"GEOM", "H", 4, 2), "section GEOM has version 2"),
     "more records than bytes": (_entry(b"TENS", "I", 28, 900), "its 900 records take"),
     "more records than may be": (_entry(b"TENS", "I", 28, 1 << 20), "65535 are the most"),
     "an unknown element": (_within(b"TENS", "B", 16, 9), "element 9 is unknown"),
@@ -262,7 +262,7 @@ def test_sections_have_to_be_there_once_and_known_where_they_must_be() -> None:
     with pytest.raises(DlcError, match=r"there is no section GEOM \(geometries\)"):
         read(memoryview(bytes(repaired(missing))), "x.s2t")
     twice = bytearray(data)
-    twice[places[b"HYPR"] : places[b"HYPR"] + 6] = b"GEOM\2\0"
+    twice[places[b"HYPR"] : places[b"HYPR"] + 6] = b"GEOM\3\0"
     with pytest.raises(DlcError, match="two sections GEOM"):
         read(memoryview(bytes(repaired(twice))), "x.s2t")
 

@@ -7,21 +7,18 @@ from typing import Any
 
 import pytest
 from dlc_backend_s2train.build_lines import CostModel
-from dlc_backend_s2train.codes import Stage
-from dlc_backend_s2train.cost.batch_packing import gains
 from dlc_backend_s2train.cost.cycles import Assumptions, Times
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.report import (
     HEADINGS,
     LANES,
     data,
-    packing_table,
     rows,
     spans,
     table,
     timeline_html,
 )
-from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
+from dlc_backend_s2train.isa.instruction_set import spelled
 from dlc_backend_s2train.program import Program
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,10 +40,6 @@ ASSUMPTIONS = (
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_table_looks_like_this(name: str, golden: Golden) -> None:
     golden(f"cost_{name}.txt", table(PROGRAMS[name]()))
-
-
-def test_packing_looks_like_this(golden: Golden) -> None:
-    golden("cost_packing.txt", packing_table(resnet18_step(16, fused=True)))
 
 
 @pytest.mark.parametrize("assumptions", ASSUMPTIONS)
@@ -156,11 +149,11 @@ def test_hostile_names_stay_text() -> None:
     page = timeline_html(program, HOSTILE)
     read(page)
     assert "&lt;script&gt;" in page
-    text = table(program) + packing_table(program)
+    text = table(program)
     for shown in (page, text):
         assert not {"\x00", "\u202e"} & set(shown)
     # A name cannot begin a line of its own.
-    assert len(text.splitlines()) == len((table(PROGRAMS["conv_step"]()) + packing_table(program)).splitlines())
+    assert len(text.splitlines()) == len(table(PROGRAMS["conv_step"]()).splitlines())
 
 
 def test_data_is_plain() -> None:
@@ -177,24 +170,9 @@ def test_data_is_plain() -> None:
 def test_a_program_without_entries() -> None:
     empty = Program((), (), (), (), (), ())
     assert table(empty).startswith("all instructions:")
-    assert "no convolution that batch packing would help" in packing_table(empty)
     read(timeline_html(empty, "empty"))
     assert total(()).cycles == 0
 
 
-def test_gains_of_a_step() -> None:
-    """Of 16 images, the maps of 4 x 4 gain in pairs: 88 elements are broadcast where 96 were."""
-    program = resnet18_step(16, fused=True)
-    found = dict(gains(program))
-    costs = estimate(program)
-    for number, gain in found.items():
-        assert program.instructions[number].opcode is Opcode.CONV
-        assert gain.before == costs[number].steps
-    late = [c.number for c in costs if c.work and c.steps == 16 * 73_728]
-    forward = [n for n in late if program.instructions[n].stage is Stage.FORWARD]
-    assert len(forward) == 3
-    # The last of them pools, so its images stay alone.
-    assert [found[n].after * 96 // found[n].before for n in forward if n in found] == [88, 88]
-    # 1.5 % of the whole step.
-    assert sum(gain.before - gain.after for gain in found.values()) == 884_736
-    assert total(costs).steps == 60_027_432
+def test_steps_of_a_step() -> None:
+    assert total(estimate(resnet18_step(16, fused=True))).steps == 60_027_432

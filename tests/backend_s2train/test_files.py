@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 from dlc_backend_s2train.backend import S2Train
 from dlc_backend_s2train.build_lines import CostModel
-from dlc_backend_s2train.codes import Role
 from dlc_backend_s2train.container import read, write
-from dlc_backend_s2train.cost.batch_packing import gains
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate
 from dlc_backend_s2train.cost.figures import cost_facts
-from dlc_backend_s2train.isa.instruction_set import Opcode
-from dlc_backend_s2train.program import Geometry, Program
+from dlc_backend_s2train.program import Program
 from dlc_backend_s2train.simulator.loading import load_file
 from dlc_backend_s2train.simulator.training import SimulatedTraining
 
@@ -26,7 +23,7 @@ import dlc
 from dlc import Artifact, DlcError, Signature, Source
 from dlc.cli.frame import run
 from dlc.runtime.array_program import ArrayProgram
-from tests.backend_s2train.programs import Hand, conv_step
+from tests.backend_s2train.programs import conv_step
 from tests.cli.models import EVIL
 from tests.cli.test_program_files import FEATURES, ROWS, X, perceptron
 from tests.test_start_up import modules_after
@@ -79,26 +76,10 @@ def test_facts_are_sums_over_the_step(program: Program) -> None:
     assert facts["cycles_serial"] == sum(c.times.total for c in serial)
     # The array of the specification: 8 cores of 8 columns with 4 rows of 16 lanes, or 256 products a cycle.
     assert facts["use_serial_percent"] == f"{100 * sum(c.macs for c in costs) / (256 * facts['cycles_serial']):.3g}"  # type: ignore[operator]
-    assert facts["steps"] == facts["packed_steps"] == facts["unpacked_steps"] == sum(c.steps for c in costs)
+    assert facts["steps"] == sum(c.steps for c in costs)
     hidden, last = 16 * 8, 4 * 16
     # Forward, weight gradients, and dx of the second layer; the gradients of the biases are sums over rows.
     assert facts["macs"] == ROWS * (2 * hidden + 3 * last + 16 + 4)
-
-
-def test_mosaics_leave_fewer_steps() -> None:
-    """Two images of a map of 7 columns fit a tile of 16 lanes with a column between them, and share their halo."""
-    hand = Hand()
-    x = hand.tensor("x", (4, 3, 7, 7), Role.INPUT)
-    w = hand.tensor("w", (8, 3, 3, 3), Role.WEIGHT, value=0.5)
-    y = hand.tensor("y", (4, 8, 7, 7), Role.OUTPUT)
-    geometry = Geometry(n=4, ci=3, co=8, hi=7, wi=7, ho=7, wo=7, kh=3, kw=3, pads=(1, 1, 1, 1))
-    hand.do(Opcode.CONV, geometry=geometry, src0=x, src1=w, dst0=y)
-    hand.entry("predict", [("x", x)], [], [("y", y)])
-    program = hand.program()
-    facts = cost_facts(program, program.entries[0])
-    (gain,) = (gain for _, gain in gains(program))
-    assert (facts["steps"], facts["packed_steps"]) == (gain.before, gain.after)
-    assert gain.after < gain.before
 
 
 def test_the_build_tells_them(built: Path, capsys: pytest.CaptureFixture[str]) -> None:

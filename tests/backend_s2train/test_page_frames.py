@@ -1,13 +1,11 @@
 """The pages `docs/s2train*.md` are enough to make frames: `page_frames`, written from them, makes the same bytes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from dlc_backend_s2train.codes import Role, Stage
 from dlc_backend_s2train.frames.convert import conversion, send
 from dlc_backend_s2train.frames.sizes import sizes
-from dlc_backend_s2train.frames.stream import stored_frames, stream
+from dlc_backend_s2train.frames.stream import stored_frames
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry
 
@@ -109,48 +107,3 @@ def test_stored_frames_are_those_that_the_page_says() -> None:
     expected = page_frames.frames(0, blank[0], w, three, 1, bare=[0])
     expected += page_frames.frames(0, blank[1], v, point, 0, first=3, bare=[0])
     assert stored_frames(hand.program(), Report()) == expected
-
-
-@pytest.mark.parametrize("stage", [Stage.FORWARD, Stage.BACKWARD, Stage.WEIGHT_GRADIENT])
-@pytest.mark.parametrize("name", ["small", "stride 2", "kernel 2"])
-def test_frames_of_mosaics_are_those_that_the_page_says(name: str, stage: Stage) -> None:
-    """Five images of which two lie side by side and two below each other."""
-    g = {
-        "small": Geometry(5, 2, 4, 4, 3, 4, 3, 3, 3, pads=(1, 1, 1, 1)),
-        "stride 2": Geometry(5, 2, 4, 8, 6, 4, 3, 3, 3, (2, 2), (1, 1, 1, 1)),
-        "kernel 2": Geometry(5, 2, 3, 4, 3, 3, 2, 2, 2),
-    }[name]
-    hand, rng = Hand(), np.random.default_rng(5)
-    x, dy, w = (
-        rng.standard_normal(shape).astype(np.float16)
-        for shape in ((5, g.ci, g.hi, g.wi), (5, g.co, g.ho, g.wo), (g.co, g.ci, g.kh, g.kw))
-    )
-    held = {0: (x, w), 1: (dy, w), 2: (dy, x)}[int(stage)]
-    slots = {f"src{k}": hand.tensor(f"t{k}", v.shape, Role.INPUT) for k, v in enumerate(held)}
-    hand.do(Opcode.CONV, stage, geometry=replace(g, mosaic=(2, 2)), **slots)  # pyright: ignore[reportArgumentType]
-    apart = [
-        page_frames.distance(k, s, 1, p, i, o)
-        for k, s, p, i, o in ((g.kh, g.stride[0], g.pads[0], g.hi, g.ho), (g.kw, g.stride[1], g.pads[1], g.wi, g.wo))
-    ]
-    xs = page_frames.mosaic(x, 2, 2, (apart[0] * g.stride[0], apart[1] * g.stride[1]))
-    dys = page_frames.mosaic(dy, 2, 2, (apart[0], apart[1]))
-    q = page_frames.array_stride((g.kh, g.kw), g.stride, (1, 1))
-    (hi, wi), (ho, wo) = xs.shape[2:], dys.shape[2:]
-    if stage is Stage.FORWARD:
-        rows, columns = (
-            page_frames.forward(k, s, 1, p, o, q)
-            for k, s, p, o in ((g.kh, g.stride[0], g.pads[0], ho), (g.kw, g.stride[1], g.pads[1], wo))
-        )
-        expected = page_frames.frames(0, xs, w, (rows, columns), q)
-    elif stage is Stage.BACKWARD:
-        rows, columns = (
-            page_frames.backward(k, s, 1, p, i)
-            for k, s, p, i in ((g.kh, g.stride[0], g.pads[0], hi), (g.kw, g.stride[1], g.pads[1], wi))
-        )
-        expected = page_frames.frames(1, dys, w.swapaxes(0, 1), (rows, columns), 0)
-    else:
-        rows = page_frames.gradient(g.kh, g.stride[0], 1, g.pads[0], ho, q, 256)
-        columns = page_frames.gradient(g.kw, g.stride[1], 1, g.pads[1], wo, q, 16)
-        expected = page_frames.frames(2, xs.swapaxes(0, 1), dys.swapaxes(0, 1), (rows, columns), 1, g.kw)
-    program = hand.program()
-    assert stream(program, 0, held.__getitem__) == expected

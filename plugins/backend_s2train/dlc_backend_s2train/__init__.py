@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from dlc import Lazy, hookimpl
-from dlc_backend_s2train.defaults import PACKED, PLACED, REST, STEP, WORDED
+from dlc_backend_s2train.defaults import PLACED, REST, STEP, WORDED
 
 __version__ = "0.1.0"
 
@@ -25,17 +25,16 @@ def dlc_ops() -> Iterable[Lazy]:
 
 @hookimpl
 def dlc_passes() -> Iterable[Lazy]:
-    """Selection of instructions, those that the array has, and mosaics of images."""
+    """Selection of instructions, and those that the array has."""
     return [
         Lazy("s2-select", "dlc_backend_s2train.select.s2_select:S2Select"),
         Lazy("s2-decompose", "dlc_backend_s2train.decompose.s2_decompose:S2Decompose"),
-        Lazy("s2-pack", "dlc_backend_s2train.s2_pack:S2Pack"),
     ]
 
 
 @hookimpl
 def dlc_pipelines() -> Mapping[str, str]:
-    """Selection with what follows it, also for words of version 1, or with mosaics of images; and one training step as
-    the whole program. s2train-host is what s2train was called when it refused what no instruction computes."""
-    found = {"s2train": PLACED, "s2train-v1": f"{WORDED},{REST}", "s2train-packed": PACKED}
+    """Selection with what follows it, also for words of version 1; and one training step as the whole program.
+    s2train-host is what s2train was called when it refused what no instruction computes."""
+    found = {"s2train": PLACED, "s2train-v1": f"{WORDED},{REST}"}
     return {**found, "s2train-host": PLACED, "s2train-step": f"{STEP},{PLACED}"}

@@ -28,17 +28,10 @@ def cost_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
     return (
         f"{facts['cost_of']}: {number['instructions']} instructions, {number['macs']} MACs; "
         f"over the link {number['link_in_bytes']} B in, {number['link_out_bytes']} B out",
-        f"cycles: {', '.join(cycles)}; {_steps(facts)}",
+        f"cycles: {', '.join(cycles)}; {number['steps']} array steps",
         f"traffic of operands: {fusion_line(facts)}",
         *frames,
     )
-
-
-def _steps(facts: Mapping[str, int | str]) -> str:
-    steps, packed, unpacked = (int(facts[key]) for key in ("steps", "packed_steps", "unpacked_steps"))
-    text = f"{steps:,} array steps"
-    text += f", {unpacked:,} without batch packing" if unpacked != steps else ""
-    return text + (f", {packed:,} with batch packing" if packed != steps else "")
 
 
 def word_lines(facts: Mapping[str, int | str]) -> Sequence[str]:

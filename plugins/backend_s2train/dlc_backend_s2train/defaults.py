@@ -7,12 +7,9 @@ NAMED: Final = (
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""
-_PLACES: Final = "order,plan-memory"
-REST: Final = f"s2-decompose,{_PLACES}"
+REST: Final = "s2-decompose,order,plan-memory"
 PLACED: Final = f"s2-select,{REST}"
 """From a graph of ops to a plan."""
-PACKED: Final = f"s2-select,s2-decompose,s2-pack,{_PLACES}"
-"""The same with batch packing: fewer array steps in one cost model, perhaps more in the other."""
 WORDED: Final = "s2-select{update=apart masks=yes}"
 """Selection of what words of version 1 say."""
 _OPTIONS: Final = ("optimizer=sgd{lr=0.01 momentum=0.9}", "wrt=!norms", "stored-norms=yes")

@@ -79,8 +79,6 @@ class Geometry:
     """First input channel and the one behind the last that this instruction reads; (0, 0): all."""
     samples: tuple[int, int] = (0, 0)
     """The same of samples."""
-    mosaic: tuple[int, int] = (1, 1)
-    """Images of the batch that the array takes as one: across, down. Results do not depend on it."""
 
 
 LOSS_SCALES: Final = tuple(2.0**k for k in range(25))

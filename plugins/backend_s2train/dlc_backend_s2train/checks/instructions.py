@@ -17,7 +17,7 @@ from dlc_backend_s2train.checks.shapes import Misfit, Wanted, fits, wanted
 from dlc_backend_s2train.codes import Flag, Slot, Stage, Way
 from dlc_backend_s2train.isa.access import operands_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
-from dlc_backend_s2train.program import Geometry, Instruction, Program
+from dlc_backend_s2train.program import Instruction, Program
 
 _BY_SAMPLE: Final = frozenset((Opcode.CONV, Opcode.LINEAR, Opcode.ELTWISE, Opcode.POOL))
 """Opcodes that work on some samples of their operands."""
@@ -80,37 +80,6 @@ def sample_problems(program: Program, instruction: Instruction, wanted: Mapping[
                 yield f"it works on some of {n} samples, but {slot} has the shape {list(tensor.shape)}"
             elif samples[0] * (tensor.count // n) * tensor.element.bits % 8:
                 yield f"sample {samples[0]} of {slot} begins inside a byte"
-
-
-def mosaic_problems(program: Program, instruction: Instruction) -> list[str]:
-    """What is wrong with the mosaic of an instruction whose geometry is right otherwise; nothing of most."""
-    if instruction.geometry is None or (g := program.geometries[instruction.geometry]).mosaic == (1, 1):
-        return []
-    across, down = g.mosaic
-    message = f"images as {across} x {down}"
-    if instruction.opcode is not Opcode.CONV:
-        return [f"{message}, but only convolutions take several as one"]
-    if instruction.flags & (Flag.POOL_2 | Flag.POOL_4):
-        return [f"{message}, but windows of its pool would lie across two of them"]
-    if instruction.product is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
-        return [f"{message}, but the gradient of a bias has no images"]
-    images = g.n if g.samples == (0, 0) else g.samples[1] - g.samples[0]
-    if min(across, down) < 1 or across * down > images:
-        return [f"{message}, but its batch has {images}"]
-    return _wide(program, instruction, g, across)
-
-
-def _wide(program: Program, instruction: Instruction, g: Geometry, across: int) -> list[str]:
-    """Images one beside the other, at a distance at which none meets another's windows, in the lanes of a tile."""
-    stride, left = g.stride[1], g.pads[1]
-    reach = (g.wo - 1) * stride + (g.kw - 1) * g.dilation[1] + 1 - left
-    apart = max(g.wo, -(-max(reach, g.wi, g.wi + left) // stride))
-    back = instruction.product is Stage.BACKWARD and (g.kh, g.kw) != (1, 1)
-    width = (across - 1) * apart * stride + g.wi if back else (across - 1) * apart + g.wo
-    lanes = program.target.lanes
-    if across == 1 or width <= lanes:
-        return []
-    return [f"{across} images side by side are {width} columns, a tile has {lanes}"]
 
 
 _LEAST = 2.0**-126
@@ -181,7 +150,6 @@ def understood(program: Program, instruction: Instruction) -> Reading:
         for message in _operand(program, operand, expected.get(slot))
     ]
     wrong += [("bad-geometry", message) for message in sample_problems(program, instruction, expected)]
-    wrong += [("bad-geometry", message) for message in mosaic_problems(program, instruction)]
     wrong += [("bad-number", message) for message in number_problems(program, instruction)]
     if wrong:
         return Reading({}, {}, wrong)

@@ -61,7 +61,7 @@ HEADER_CHECKED: Final = HEADER.size - 4
 ENTRY: Final = Record(
     (
         Field("fourcc", "char", "name", 4),
-        Field("version", "u16", "of the section: 2 of GEOM, 1 of the others"),
+        Field("version", "u16", "of the section: 3 of GEOM, 1 of the others"),
         Field("flags", "u16", "bit 0: must be understood; the others 0"),
         Field("offset", "u64", "in the file, a multiple of `alignment`"),
         Field("size", "u64", "bytes"),
@@ -124,7 +124,6 @@ GEOM: Final = Record(
         Field("pool", "u32", "window, stride, padding; zeros: none", 3),
         Field("channels", "u32", "first input channel and one past the last; zeros: all", 2),
         Field("samples", "u32", "the same of samples", 2),
-        Field("mosaic", "u32", "batch packing: images that the array computes as one, across and down", 2),
     ),
     limit=_IDS,
 )
@@ -229,7 +228,7 @@ class Section:
 SECTIONS: Final = (
     Section("TENS", "tensors", TENS),
     Section("STOR", "storages", STOR),
-    Section("GEOM", "geometries", GEOM, version=2),
+    Section("GEOM", "geometries", GEOM, version=3),
     Section("HYPR", "hyper-parameters", HYPR),
     Section("INS1", "words of version 1, for the instructions that it has", None, WORD_1, 1 << 18, needed=False),
     Section("NUM1", "what numbers of tensors in INS1 stand for", NUM1, needed=False),

@@ -99,6 +99,9 @@ def open_envelope(data: memoryview, file: str) -> Envelope:
     return Envelope(target, found)
 
 
+_AGAIN = "build the model again, or use the dlc that made the file"
+
+
 def _header(data: memoryview, file: str) -> dict[str, Any]:
     if not len(data):
         raise refusal(file, 0, "this is no .s2t file: it is empty (0 bytes)")
@@ -110,7 +113,7 @@ def _header(data: memoryview, file: str) -> dict[str, Any]:
     at = HEADER.offsets
     if header["major"] != MAJOR:
         versions = f"the file has version {header['major']}.{header['minor']} of the format, this dlc reads {MAJOR}.x"
-        raise refusal(file, at["major"], versions, "build the model again, or use the dlc that made the file")
+        raise refusal(file, at["major"], versions, _AGAIN)
     made = crc32c(data[:HEADER_CHECKED])
     if made != header["header_crc"]:
         raise refusal(file, at["header_crc"], _checksum("the header", header["header_crc"], made, 8))
@@ -148,7 +151,7 @@ def _section(data: memoryview, file: str, entry: dict[str, Any], at: int) -> Spa
         raise refusal(file, where["flags"], f"{title} has flags 0x{entry['flags']:04x}; it should have 0x{wanted:04x}")
     if known and entry["version"] != known.version:
         message = f"{title} has version {entry['version']}; this dlc reads {known.version}"
-        raise refusal(file, where["version"], message, newer)
+        raise refusal(file, where["version"], message, newer if entry["version"] > known.version else _AGAIN)
     if entry["alignment"] != ALIGN or entry["offset"] % ALIGN:
         message = f"{title} begins at {entry['offset']} and is aligned to {entry['alignment']}; it should be to {ALIGN}"
         raise refusal(file, where["offset"], message)

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from dlc.base.diagnostics import error
 from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Stage
-from dlc_backend_s2train.frames.layout import Cuts, Layout, Part, layout, parted, reduced
+from dlc_backend_s2train.frames.layout import Cuts, Layout, Part, layout, parted
 from dlc_backend_s2train.frames.sizes import BEAT
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
@@ -109,13 +109,13 @@ def work_of(opcode: Opcode, stage: Stage, geometry: Geometry, target: Target | N
     if min(target.cores, target.columns, target.rows, target.lanes) < 1:
         raise error("bad-target", f"a machine needs at least one core, column, row and lane: {target}")
     lay = layout(opcode, stage, geometry, None, target, cores)
-    g, own = reduced(geometry, stage), parted(geometry, stage)
+    g = parted(geometry, stage)
     rows, width = _result(lay, opcode, stage, g)
     row_tiles = -(-rows // target.rows)
     step = 2 if lay.paired else 1
     heights = [(part.plane.count - part.kernel.count) // step + 1 for part in lay.rows]
     return Work(
-        own.n * own.co * own.ho * own.wo * (own.ci // own.groups) * own.kh * own.kw,
+        g.n * g.co * g.ho * g.wo * (g.ci // g.groups) * g.kh * g.kw,
         lay.units * lay.groups,
         len(lay.passes),
         row_tiles,

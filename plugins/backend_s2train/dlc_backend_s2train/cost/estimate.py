@@ -30,7 +30,7 @@ from dlc_backend_s2train.cost.cycles import (
     work_of,
 )
 from dlc_backend_s2train.cost.operand_traffic import touched
-from dlc_backend_s2train.frames.layout import STRIP, reduced
+from dlc_backend_s2train.frames.layout import STRIP, parted
 from dlc_backend_s2train.frames.sizes import Policy, sizes
 from dlc_backend_s2train.isa.instruction_set import FORM_OF, PRODUCTS, ROW_OF, Opcode, Time, spelled
 from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
@@ -108,7 +108,7 @@ def shape_of(program: Program, instruction: Instruction) -> Geometry:
     assert instruction.geometry is not None, "the array's instructions have one"
     g = program.geometries[instruction.geometry]
     if instruction.product is Stage.WEIGHT_GRADIENT and "src1" not in instruction.operands:
-        one = replace(g, ci=1, groups=1, hi=g.ho, wi=g.wo, kh=1, kw=1, channels=(0, 0), mosaic=(1, 1))
+        one = replace(g, ci=1, groups=1, hi=g.ho, wi=g.wo, kh=1, kw=1, channels=(0, 0))
         return replace(one, stride=(1, 1), pads=(0, 0, 0, 0), dilation=(1, 1))
     return g
 
@@ -264,6 +264,6 @@ def _posted(program: Program, instruction: Instruction) -> tuple[int, int]:
 
 def _columns(instruction: Instruction, g: Geometry) -> int:
     """Columns that are set up, over all passes."""
-    g = reduced(g, instruction.product)
+    g = parted(g, instruction.product)
     outputs = g.ci if instruction.stage is Stage.BACKWARD else g.co
     return -(-outputs // STRIP) if instruction.opcode is Opcode.LINEAR else outputs

@@ -17,7 +17,6 @@ from dlc.html.memory import Held, Memory, drawn, storages_html
 from dlc_backend_s2train.build_lines import CostModel
 from dlc_backend_s2train.codes import Arena
 from dlc_backend_s2train.container.reader import read
-from dlc_backend_s2train.cost.batch_packing import gains, saved_steps
 from dlc_backend_s2train.cost.cycles import Assumptions
 from dlc_backend_s2train.cost.estimate import estimate, total
 from dlc_backend_s2train.cost.operand_traffic import fusion_facts
@@ -100,22 +99,18 @@ def _names(program: Program) -> dict[int, str]:
 def cost_facts(program: Program, entry: Entry) -> dict[str, int | str]:
     """What one run of an entry costs: instructions, MACs, bytes over the link, cycles under both readings.
 
-    `steps` are those that broadcast an element, `unpacked_steps` what they would be if the program had no mosaics of
-    images, `packed_steps` if it had all that help. `use` is,
-    per cost model, the part of all cycles that would do if every PE worked in each of them, in percent.
+    `steps` are those that broadcast an element. `use` is, per cost model, the part of all cycles that would do if every
+    PE worked in each of them, in percent.
 
     Raises:
         DlcError: as `estimate` does.
     """
     target = program.target
-    saved = saved_steps(program, entry.begin, entry.end)
-    possible = sum(gain.before - gain.after for _, gain in gains(program, entry.begin, entry.end))
     facts: dict[str, int | str] = {"cost_of": entry.name, "instructions": entry.end - entry.begin}
     for cost_model in CostModel:
         found = total(estimate(program, Assumptions(cost_model), entry.begin, entry.end), target)
         facts |= {"macs": found.macs, "link_in_bytes": found.inward, "link_out_bytes": found.outward}
-        unpacked = found.steps + saved
-        facts |= {"steps": found.steps, "unpacked_steps": unpacked, "packed_steps": unpacked - possible}
+        facts["steps"] = found.steps
         width = target.lanes if cost_model is CostModel.PARALLEL else 1
         products = target.cores * target.columns * target.rows * width * found.cycles
         use = float(100 * Fraction(found.macs, products)) if products else 0.0

@@ -10,7 +10,6 @@ from typing import Any
 from dlc.base.diagnostics import escape
 from dlc.html.memory import render_text
 from dlc_backend_s2train.build_lines import fusion_line
-from dlc_backend_s2train.cost.batch_packing import gains, saved_steps
 from dlc_backend_s2train.cost.cycles import Assumptions, Times, utilisation
 from dlc_backend_s2train.cost.estimate import Cost, Total, estimate, total
 from dlc_backend_s2train.cost.operand_traffic import fusion_facts
@@ -98,26 +97,6 @@ def facts(sum_: Total) -> list[tuple[str, str]]:
     ]
 
 
-def packing_table(program: Program) -> str:
-    """What packing several images into one tile does, per convolution and in total. Raises DlcError."""
-    sections: list[str] = []
-    for entry in sections_of(program):
-        costs = estimate(program, None, entry.begin, entry.end)
-        before, saved = sum(c.steps for c in costs) + saved_steps(program, entry.begin, entry.end), 0
-        lines = [
-            ("instruction", "images across x down", "array steps", "when packed", "gain", "tile passes", "when packed")
-        ]
-        for number, gain in gains(program, entry.begin, entry.end):
-            saved += gain.before - gain.after
-            cells = (str(number), f"{gain.mosaic[0]} x {gain.mosaic[1]}", f"{gain.before:,}", f"{gain.after:,}")
-            share = f"{100 * (gain.before - gain.after) / gain.before:.1f} %"
-            lines.append((*cells, share, f"{gain.passes_before:,}", f"{gain.passes_after:,}"))
-        text = _aligned(lines, (0, 2, 3, 4, 5, 6)) if len(lines) > 1 else "no convolution that batch packing would help"
-        words = f"total: {before - saved:,} of {before:,} array steps remain"
-        sections.append("\n".join([f"{escape(entry.name)}:", text, words]))
-    return "\n\n".join(sections)
-
-
 @dataclass(frozen=True)
 class Bar:
     """Something on a lane of the time line."""
@@ -167,7 +146,6 @@ def timeline_html(program: Program, title: str, assumptions: Assumptions | None 
         lanes=[(name, k * _LANE_HEIGHT, _COLOURS[name]) for k, name in enumerate(LANES)],
         width=WIDTH,
         height=_LANE_HEIGHT * len(LANES),
-        packing=packing_table(program),
     )
 
 
@@ -247,9 +225,6 @@ def _line(program: Program, entry: Entry, assumptions: Assumptions) -> Line:
 
 
 def _text(program: Program, cost: Cost) -> str:
-    """`conv forward [relu, bn_forward] 2 x 1 images`: an instruction with its flags, and its mosaic if it has one."""
-    instruction = program.instructions[cost.number]
-    flags = f" [{', '.join(spelled(flag) for flag in instruction.flags)}]" if instruction.flags else ""
-    number = instruction.geometry
-    across, down = (1, 1) if number is None else program.geometries[number].mosaic
-    return f"{cost.title}{flags}" + (f" {across} x {down} images" if across * down > 1 else "")
+    """`conv forward [relu, bn_forward]`: an instruction with its flags."""
+    flags = program.instructions[cost.number].flags
+    return cost.title + (f" [{', '.join(spelled(flag) for flag in flags)}]" if flags else "")

@@ -19,7 +19,7 @@ import numpy as np
 from dlc.base.diagnostics import DlcError, Location
 from dlc_backend_s2train.codes import Stage
 from dlc_backend_s2train.frames.frame import Bits, Frame, FrameFlag, Head, Memory, check_size, encode_frame, refusal
-from dlc_backend_s2train.frames.layout import Form, Layout, layout, reduced
+from dlc_backend_s2train.frames.layout import Form, Layout, layout, parted
 from dlc_backend_s2train.frames.parts import Part
 from dlc_backend_s2train.frames.planes_and_kernels import (
     VIEWS,
@@ -87,7 +87,7 @@ def conversion(
     lay = layout(opcode, stage, geometry, form, target, cores)
     target = target or Target()
     taking = [core for core in range(target.cores) if cores >> core & 1] or [0]
-    return Conversion(opcode, stage, reduced(geometry, stage), lay, column_addresses(taking, target.columns))
+    return Conversion(opcode, stage, parted(geometry, stage), lay, column_addresses(taking, target.columns))
 
 
 def pieces(lay: Layout) -> Iterator[Piece]:

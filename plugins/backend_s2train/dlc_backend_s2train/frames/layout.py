@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlc_backend_s2train.codes import Stage
-from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, mosaic_of, strips, unframed
+from dlc_backend_s2train.frames.parts import STRIP, Axis, Cuts, Index, Part, Ways, strips, unframed
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Target
 
@@ -130,7 +130,7 @@ def layout(
     form, target = form or Form(), target or Target()
     if opcode not in (Opcode.CONV, Opcode.LINEAR) or stage is Stage.WEIGHT_UPDATE:
         unframed("no-frames", f"{opcode.name.lower()} {stage.name.lower()} sends no frames")
-    g = reduced(geometry, stage)
+    g = parted(geometry, stage)
     _check(g, opcode, form)
     if target.rows != LANES or target.lanes != STRIP or target.columns % LANES or target.columns < 1:
         unframed("bad-target", f"frames are those of {LANES} rows, {STRIP} lanes, columns in fours: {target}")
@@ -173,15 +173,6 @@ def layout(
     return Layout(
         units, channels, kernels, rows, columns, paired, tile, overlap, load, capacity, g.groups, False, form.merged
     )
-
-
-def reduced(geometry: Geometry, stage: Stage) -> Geometry:
-    """The geometry of what the array sees of an instruction: `parted`, and of several images in one, where they are.
-
-    Raises:
-        DlcError: "bad-geometry": a mosaic that the batch does not fill.
-    """
-    return mosaic_of(parted(geometry, stage))
 
 
 def parted(geometry: Geometry, stage: Stage) -> Geometry:

@@ -24,8 +24,7 @@ from dlc_backend_s2train.codes import Arena, Element, Stage
 from dlc_backend_s2train.container.layout import FRAMES
 from dlc_backend_s2train.frames.convert import Conversion, conversion, send
 from dlc_backend_s2train.frames.frame import Bits, Memory
-from dlc_backend_s2train.frames.layout import Form, parted
-from dlc_backend_s2train.frames.parts import ALONE, spread
+from dlc_backend_s2train.frames.layout import Form
 from dlc_backend_s2train.frames.planes_and_kernels import View
 from dlc_backend_s2train.frames.sizes import sizes_of
 from dlc_backend_s2train.isa.instruction_set import Opcode, spelled
@@ -119,10 +118,7 @@ def operand(program: Program, number: int, con: Conversion, memory: Memory, read
     if held is None:
         return None
     geometry, stage = _geometry(program, instruction), instruction.product
-    bits = _bits(_part(held, view, geometry, stage))
-    if geometry.mosaic == ALONE or view.what == "w":
-        return bits
-    return spread(bits, parted(geometry, stage), view.what == "x")
+    return _bits(_part(held, view, geometry, stage))
 
 
 def conversion_of(program: Program, instruction: Instruction, form: Form | None = None) -> Conversion:
@@ -161,7 +157,6 @@ def of_ones(geometry: Geometry) -> Geometry:
         dilation=(1, 1),
         groups=1,
         channels=(0, 0),
-        mosaic=ALONE,
     )
 
 
