@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class _Takes(NamedTuple):
     """What an argument may be."""
 
-    fits: Callable[[Any], bool]
+    fits: Callable[[object], bool]
     what: str
     """In words: "a list of texts"."""
     example: str
@@ -87,7 +87,11 @@ def _is_path(value: object) -> bool:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    return isinstance(value, Integral) and type(value) is not bool
+
+
+def _is_count(value: object) -> bool:
+    return _is_size(value) and cast("int", value) >= 0
 
 
 def _is_size_or_text(value: object) -> bool:
@@ -96,6 +100,19 @@ def _is_size_or_text(value: object) -> bool:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_mode(value: object) -> bool:
+    return value in _MODES
+
+
+def _maybe(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Whether it fits, or is None."""
+    return lambda value: value is None or fits(value)
 
 
 def _list_of(fits: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -130,19 +147,19 @@ _TAKES: Final[Mapping[str, _Takes]] = {
     "shapes": _Takes(_by_name(_list_of(_is_size_or_text)), "a dict of names and shapes", '{"x": (1, 3, 224, 224)}'),
     "specialise": _Takes(_by_name(_list_of(_is_size)), "a dict of names and lists of sizes", '{"batch": (1, 8)}'),
     "settings": _Takes(_list_of(_is_text), "a list of texts", '["fuse.max-arguments=16"]'),
-    "pipeline": _Takes(lambda v: v is None or _is_text(v), "a text", '"infer"'),
+    "pipeline": _Takes(_maybe(_is_text), "a text", '"infer"'),
     "without": _Takes(_list_of(_is_text), "a list of names of passes", '["winograd"]'),
     "frontend": _Takes(_is_text, "the name of a frontend with its options", '"onnx"'),
-    "lenient": _Takes(lambda v: isinstance(v, bool), "True or False", "True"),
+    "lenient": _Takes(_is_switch, "True or False", "True"),
     "machine": _Takes(_is_path, "the path of a file", '"machine.toml"'),
     "math": _Takes(_is_text, "a text", '"ordered"'),
     "tune": _Takes(_is_path, "the path of a file", '"schedules.json"'),
-    "output": _Takes(lambda v: v is None or _is_path(v), "the path of a directory", '"build/model"'),
+    "output": _Takes(_maybe(_is_path), "the path of a directory", '"build/model"'),
     "ops": _Takes(_list_of(_is_path), "a list of paths of op packs", '["vision.ops.yaml"]'),
-    "jobs": _Takes(lambda v: _is_size(v) and v >= 0, "a number of processes, 0 for all processors", "4"),
-    "cache": _Takes(lambda v: v in _MODES, f"one of {', '.join(map(repr, _MODES))}", '"off"'),
-    "cache_dir": _Takes(lambda v: v is None or _is_path(v), "the path of a directory", '"cache"'),
+    "jobs": _Takes(_is_count, "a number of processes, 0 for all processors", "4"),
+    "cache": _Takes(_is_mode, f"one of {', '.join(map(repr, _MODES))}", '"off"'),
+    "cache_dir": _Takes(_maybe(_is_path), "the path of a directory", '"cache"'),
     "cache_levels": _Takes(_list_of(_is_text), "a list of texts", '["https://cache.example/dlc"]'),
     "trusted_keys": _Takes(_list_of(_is_text), "a list of texts", '["ed25519:…"]'),
-    "signing_key": _Takes(lambda v: v is None or _is_path(v), "the path of a file", '"key"'),
+    "signing_key": _Takes(_maybe(_is_path), "the path of a file", '"key"'),
 }

@@ -153,10 +153,10 @@ class ResolvedPipeline:
         return "\n".join([*lines, f"target {self.backend}"])
 
 
-def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spec, str]:
+def resolve_target(registry: Registry, config: Config, target: str, flag: str = "--target") -> tuple[Spec, str]:
     """Spec of the backend that `target` names or spells, and the target's name in the configuration or "".
 
-    Raises DlcError (USAGE).
+    `flag` is what messages call it by. Raises DlcError (USAGE).
     """
     named = config.named("target", "backend")
     if target in named:
@@ -164,14 +164,14 @@ def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spe
     if target.startswith(SCHEME):
         from dlc.driver.exec_backend.backend import target_spec
 
-        return target_spec(target, "--target"), ""
+        return target_spec(target, flag), ""
     if target.startswith(("./", "../", "/")):
         message, help = (
-            f"--target {quote(target)} is a path, not a backend",
+            f"{flag} {quote(target)} is a path, not a backend",
             f"an executable is {quote(SCHEME + target)}",
         )
         raise error("unknown-target", message, help=help, exit_code=ExitCode.USAGE)
-    spec = Spec.parse(target, "--target")
+    spec = Spec.parse(target, flag)
     if spec.name in registry.backends or not named:
         return spec, ""
     help = did_you_mean(spec.name, [*named, *registry.backends], "targets and backends")
