@@ -55,18 +55,18 @@ def tried(kind: str, top: Path, wheels: Sequence[Path]) -> bool:
     must([python, "-m", "dlc", "plugins", "new", kind, name, "package"], place)
     package = place / "package"
     must([python, "-m", "pip", "install", "-q", "--find-links", top / "wheels", "-e", ".[test]", "pyright"], package)
-    print(f"{kind:10} installed in {time.perf_counter() - start:.0f} s", flush=True)
+    print(f"{kind:14} installed in {time.perf_counter() - start:.0f} s", flush=True)
     ok, text = run([python, "-m", "dlc", "plugins", "test", name, "--json"], place)
     found = json.loads(text[text.index("{") :])
     if "checks" not in found:
         print(text)
         return False
     print(
-        f"{kind:10} plugins test: {len(found['checks'])} checks, {found['failed']} failed, {found['skipped']} skipped"
+        f"{kind:14} plugins test: {len(found['checks'])} checks, {found['failed']} failed, {found['skipped']} skipped"
     )
     for check in found["checks"]:
         if check["state"] != "ok":
-            print(f"{kind:10}   {check['check']} {check['state']}: {check['text']}")
+            print(f"{kind:14}   {check['check']} {check['state']}: {check['text']}")
     settings = {"include": ["."], "exclude": ["venv"], "typeCheckingMode": "strict", "pythonVersion": "3.11"}
     (place / "pyrightconfig.json").write_text(json.dumps(settings | {"include": [package.name]}))
     for what, command in {
@@ -76,7 +76,7 @@ def tried(kind: str, top: Path, wheels: Sequence[Path]) -> bool:
         "pyright": [python, "-m", "pyright", "-p", place / "pyrightconfig.json", "--pythonpath", python],
     }.items():
         fine, text = run(command, package)
-        print(f"{kind:10} {what}: {(text.strip().splitlines() or [''])[-1]}", flush=True)
+        print(f"{kind:14} {what}: {(text.strip().splitlines() or [''])[-1]}", flush=True)
         if not fine:
             print(text)
         ok = ok and fine

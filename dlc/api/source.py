@@ -3,8 +3,10 @@
 import mmap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from dlc.base.diagnostics import Location, error
+from dlc.base.wrong_kind import wrong_kind
 from dlc.files.hashing import bytes_blake3, settled_digest
 
 
@@ -18,6 +20,16 @@ class Source:
     """The content, when there is no file."""
     label: str = ""
     """How messages call it; the path by default."""
+
+    def __post_init__(self) -> None:
+        """A path may be given as text. Raises DlcError (USAGE): it is no path, or the content no bytes."""
+        path, data = cast("tuple[object, object]", (self.path, self.data))
+        if isinstance(path, str):
+            object.__setattr__(self, "path", Path(path))
+        elif path is not None and not isinstance(path, Path):
+            raise wrong_kind("path", path, "the path of a file", "content is given as Source(data=…)")
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise wrong_kind("data", data, "the content as bytes", "a text becomes bytes by text.encode()")
 
     @property
     def name(self) -> str:

@@ -5,5 +5,11 @@ from typing import Final, Literal, TypeAlias
 CacheMode: TypeAlias = Literal["rw", "ro", "off", "require", "refresh"]
 """Read and write; read only; neither; fail on a miss; build everything again."""
 
+LEVELS_VARIABLE: Final = "DLC_CACHE_LEVELS"
+"""The environment's variable that says the levels behind the directory, credentials included."""
+DIRECTORY_VARIABLE: Final = "DLC_CACHE_DIR"
+"""The one that says the directory."""
+TOKEN_VARIABLE: Final = "DLC_CACHE_TOKEN"
+"""The one that has credentials: HOST=TOKEN or HOST:PORT=TOKEN, several separated by commas."""
 DEFAULT_SIZE: Final = 4 << 30
 """Bytes that a cache keeps to unless somebody says otherwise."""

@@ -22,11 +22,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from dlc.base.cache_levels import Level, parse_levels, without_credentials
+from dlc.base.cache_settings import DIRECTORY_VARIABLE, LEVELS_VARIABLE, TOKEN_VARIABLE
 from dlc.base.diagnostics import error, to_json
-from dlc.cli.credentials import TOKEN
 from dlc.driver.executors.lane import ProcessLost
 
-LEVELS: Final = "DLC_CACHE_LEVELS"
 _GRACE: Final = 5.0
 """Seconds that a build has to end when it is interrupted."""
 _SAID: Final = 2000
@@ -112,18 +111,18 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _cache_variables(cache: Mapping[str, str]) -> dict[str, str]:
-    names = {"directory": "DLC_CACHE_DIR", "levels": LEVELS}
+    names = {"directory": DIRECTORY_VARIABLE, "levels": LEVELS_VARIABLE}
     return {name: cache[key] for key, name in names.items() if cache.get(key)}
 
 
 def _with_own_credentials(levels: str) -> str:
-    """The levels of a job, with the credentials that `LEVELS` of this computer has for the same URLs: it has none."""
+    """The levels of a job, with the credentials that this computer's environment has for the same URLs: it has none."""
 
     def parsed(text: str) -> tuple[Level, ...]:
         return parse_levels(text.split(","))
 
     try:
-        own = {level.label: level.url for level in parsed(os.environ.get(LEVELS, ""))}
+        own = {level.label: level.url for level in parsed(os.environ.get(LEVELS_VARIABLE, ""))}
     except ValueError:
         own = {}  # the build says what is wrong with it
     return ",".join(level.at(own.get(level.label, level.url)) for level in parsed(levels))
@@ -155,7 +154,8 @@ def _fetched(job: Mapping[str, Any], place: Path) -> str:
 def _failed(code: str, message: str) -> str:
     shared = (
         "give a cache that this computer and the workers reach: --cache-levels redis://HOST#rw. Credentials are not "
-        f"part of jobs: if the cache needs some, each worker has to have them in its environment, {LEVELS} or {TOKEN}"
+        f"part of jobs: if the cache needs some, each worker has to have them in its environment, "
+        f"{LEVELS_VARIABLE} or {TOKEN_VARIABLE}"
     )
     help = {"not-shared": shared}
     found = error(code, message, help=help.get(code, ""))

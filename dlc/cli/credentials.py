@@ -6,14 +6,11 @@ import base64
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from dlc.base.cache_levels import Level, Levels
+from dlc.base.cache_settings import TOKEN_VARIABLE
 from dlc.base.diagnostics import ExitCode, error
-
-TOKEN: Final = "DLC_CACHE_TOKEN"
-"""HOST=TOKEN or HOST:PORT=TOKEN, several separated by commas."""
 
 
 def with_credentials(levels: Levels) -> Levels:
@@ -32,13 +29,13 @@ def _with(level: Level) -> Level:
 def _tokens() -> dict[str, str]:
     """Host → token."""
     found: dict[str, str] = {}
-    for pair in os.environ.get(TOKEN, "").split(","):
+    for pair in os.environ.get(TOKEN_VARIABLE, "").split(","):
         host, _, token = pair.strip().partition("=")
         if not pair.strip():
             continue
         # A line end in it would begin another header.
         if not host or not token or not (token.isascii() and token.isprintable()):
-            message = f"{TOKEN} is not of the form HOST=TOKEN[,HOST=TOKEN]"
+            message = f"{TOKEN_VARIABLE} is not of the form HOST=TOKEN[,HOST=TOKEN]"
             raise error("bad-option", message, exit_code=ExitCode.USAGE)
         found[host] = token
     return found

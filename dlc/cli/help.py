@@ -51,6 +51,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc verify model.onnx", "against onnxruntime, or numpy where it is not installed"),
         ("dlc verify out x.pb -e y.pb", "against expected outputs"),
         ("dlc verify out --model model.onnx", "a program against the model that it was built from"),
+        ("dlc verify model.onnx --reference c{math=ordered}", "against the same model, built for another target"),
         ("dlc verify out/model.s2t", "check the file of a program without running it"),
         ("dlc verify model.onnx --gradients --train loss=mse", "gradients of a loss against finite differences"),
     ),

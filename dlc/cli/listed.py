@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dlc.cli.terminal import Outcome, Terminal, terminal_width
+from dlc.driver.exec_backend import SCHEME
 
 _WIDE = 100
 """Characters of a line where nobody says."""
@@ -15,7 +16,7 @@ def list_outcome(terminal: Terminal, what: str) -> Outcome:
     from dlc.cli.listing import listing, overview
     from dlc.config.file import load_config
 
-    if what.startswith("exec:"):
+    if what.startswith(SCHEME):
         from dlc.cli.listed_exec import described
 
         found = described(what)

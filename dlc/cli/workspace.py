@@ -18,6 +18,7 @@ from dlc.api.artifact import Artifact
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
 from dlc.base.cache_levels import NO_LEVELS
+from dlc.base.cache_settings import DIRECTORY_VARIABLE, LEVELS_VARIABLE
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.cli.options import FROM_CACHE, BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
@@ -243,8 +244,8 @@ def configuration(flags: CacheOptions) -> Config:
     config = load_config(Path.cwd(), trusts=(lambda _file, _text: True) if flags.trust_config else is_trusted)
     layers = (
         ("cache.mode", os.environ.get("DLC_CACHE"), "DLC_CACHE"),
-        ("cache.dir", os.environ.get("DLC_CACHE_DIR"), "DLC_CACHE_DIR"),
-        ("cache.levels", os.environ.get("DLC_CACHE_LEVELS"), "DLC_CACHE_LEVELS"),
+        ("cache.dir", os.environ.get(DIRECTORY_VARIABLE), DIRECTORY_VARIABLE),
+        ("cache.levels", os.environ.get(LEVELS_VARIABLE), LEVELS_VARIABLE),
         ("cache.trusted-keys", os.environ.get("DLC_CACHE_TRUSTED_KEYS"), "DLC_CACHE_TRUSTED_KEYS"),
         ("cache.signed-since", os.environ.get("DLC_CACHE_SIGNED_SINCE"), "DLC_CACHE_SIGNED_SINCE"),
         ("cache.mode", flags.mode, "--cache"),

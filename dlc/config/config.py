@@ -18,7 +18,7 @@ from dlc.base.cache_levels import (
     Levels,
     parse_levels,
 )
-from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
+from dlc.base.cache_settings import DEFAULT_SIZE, LEVELS_VARIABLE, TOKEN_VARIABLE, CacheMode
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error, escape
 from dlc.spec import Bytes, Spec
 from dlc.spec.configurable import UNTRUSTED
@@ -146,7 +146,7 @@ class Config:
         if self.file is not None and given.origin.startswith(f"{self.file.name}:"):
             for level in levels:
                 if level.has_credentials:
-                    help = "give them by DLC_CACHE_LEVELS, DLC_CACHE_TOKEN or ~/.netrc"
+                    help = f"give them by {LEVELS_VARIABLE}, {TOKEN_VARIABLE} or ~/.netrc"
                     raise _refused("bad-config", f"cache.levels: {level.label} has credentials in a file", given, help)
         for key, least in (("cache.level-timeout", SHORTEST_TIMEOUT), ("cache.upload-time", 0.0)):
             if not least <= self[key].value <= LONGEST_TIME:

@@ -13,6 +13,7 @@ from dlc.api.passes import AnyPass, ProgramPass, check_chain
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.config.config import Config, Pipeline
 from dlc.driver.backend_flags import with_options, with_schedules
+from dlc.driver.exec_backend import SCHEME
 from dlc.driver.offload import FLAG as MIN_OFFLOAD
 from dlc.driver.offload import offload_options
 from dlc.plugins.registry import Registry
@@ -152,25 +153,25 @@ class ResolvedPipeline:
         return "\n".join([*lines, f"target {self.backend}"])
 
 
-def resolve_target(registry: Registry, config: Config, target: str) -> tuple[Spec, str]:
+def resolve_target(registry: Registry, config: Config, target: str, flag: str = "--target") -> tuple[Spec, str]:
     """Spec of the backend that `target` names or spells, and the target's name in the configuration or "".
 
-    Raises DlcError (USAGE).
+    `flag` is what messages call it by. Raises DlcError (USAGE).
     """
     named = config.named("target", "backend")
     if target in named:
         return named[target].value, target
-    if target.startswith("exec:"):
+    if target.startswith(SCHEME):
         from dlc.driver.exec_backend.backend import target_spec
 
-        return target_spec(target, "--target"), ""
+        return target_spec(target, flag), ""
     if target.startswith(("./", "../", "/")):
         message, help = (
-            f"--target {quote(target)} is a path, not a backend",
-            f"an executable is {quote('exec:' + target)}",
+            f"{flag} {quote(target)} is a path, not a backend",
+            f"an executable is {quote(SCHEME + target)}",
         )
         raise error("unknown-target", message, help=help, exit_code=ExitCode.USAGE)
-    spec = Spec.parse(target, "--target")
+    spec = Spec.parse(target, flag)
     if spec.name in registry.backends or not named:
         return spec, ""
     help = did_you_mean(spec.name, [*named, *registry.backends], "targets and backends")

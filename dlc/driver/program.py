@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from dlc.api.source import Source
 from dlc.base.diagnostics import ExitCode, error
 from dlc.config.config import Config, default_config
+from dlc.driver import arguments
 from dlc.driver.prepare import Choice, Prepared, reader, resolved, special_sizes
 
 if TYPE_CHECKING:
     from dlc.api.artifact import Artifact
+    from dlc.api.backend import Backend
     from dlc.api.program import Program
     from dlc.base.cache_settings import CacheMode
     from dlc.cache import Cache
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from dlc.driver.build import Build
     from dlc.driver.session import Session
     from dlc.plugins.registry import Registry
+    from dlc.spec import Spec
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -193,7 +196,7 @@ def session_of(registry: Registry, cache: Cache, model: Path, jobs: int = 0) -> 
 
 def build(
     model: str | Path | bytes | Source,
-    target: str = "c",
+    target: str | Spec | Backend = "c",
     *,
     output: str | Path | None = None,
     dims: Mapping[str, int | str] = _NONE,
@@ -210,7 +213,7 @@ def build(
 
     Args:
         model: A model's file, its content, or a `Source`.
-        target: The backend and its options, as for `--target`: "c{cpu=generic}".
+        target: The backend and its options, as for `--target`: "c{cpu=generic}"; or an installed backend's instance.
         output: Directory to write the program to; by default a temporary one that goes with the program.
         dims: Sizes of the model's symbolic dimensions, or ranges, as for `--dim`: {"batch": 1, "seq": "1..128"}.
         shapes: Shapes of inputs, as for `--input`: {"x": (1, 3, 224, 224)}.
@@ -226,13 +229,15 @@ def build(
         The program, loaded: called with arrays by input name, it returns arrays by output name.
 
     Raises:
-        DlcError: the model cannot be read or built, or an option is unknown.
+        DlcError: the model cannot be read or built, or an argument is of the wrong kind or not known.
     """
+    arguments.check(**{name: value for name, value in locals().items() if name != "model"})
     compiler = Compiler.open(cache_dir, cache, ops=ops, trusted_keys=trusted_keys, signing_key=signing_key)
     try:
         place = None if output is None else Path(output)
+        said = arguments.target_text(target, compiler.registry)
         return compiler.program(
-            source_of(model), target, settings, place, dims=dims, shapes=shapes, specialise=specialise
+            source_of(model), said, settings, place, dims=dims, shapes=shapes, specialise=specialise
         )
     finally:
         compiler.cache.close()
@@ -253,11 +258,13 @@ def source_of(model: Any) -> Source:
     if callable(content := getattr(model, "SerializeToString", None)):
         return Source(data=cast("bytes", content()), label="model.onnx")
     if not isinstance(model, (str, os.PathLike)):
+        from dlc.base.wrong_kind import described
+
         raise error(
             "no-model",
-            f"{type(model).__name__} is no model",
-            help="give the path of a model's file, its content as bytes, an onnx.ModelProto, a dlc.Graph, or a "
-            "function made by @dlc.kernel",
+            f"{described(model)} is no model's file",
+            help="give the path of a model's file, its content as bytes, or an onnx.ModelProto; dlc.compile also takes "
+            "a dlc.Graph, or a function made by @dlc.kernel",
             exit_code=ExitCode.USAGE,
         )
     path = Path(cast("str", model))

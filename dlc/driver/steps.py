@@ -63,9 +63,10 @@ def parse(source: Source, frontend: Frontend, package: str) -> BuildStep:
         except ShapeError as problem:
             # What ops refuse is the model's fault; a frontend that says at which node does better.
             help = "the operands of an op in the model do not fit each other; mend the model"
-            raise error(
-                "operand-shapes", f"{frontend.name}: {problem}", location=Location(given.name), help=help
-            ) from problem
+            message = ": ".join(filter(None, (frontend.name, problem.op, str(problem))))
+            notes = (f"the op is made in {_place(problem)}",)
+            place = Location(given.name)
+            raise error("operand-shapes", message, location=place, notes=notes, help=help) from problem
         report.count("nodes", len(graph.ops))
         check_left(graph, "ops", frontend.name)
         return graph
@@ -77,6 +78,16 @@ def parse(source: Source, frontend: Frontend, package: str) -> BuildStep:
         return Stage(str(frontend), package, run, tuple(extra), frontend.brief)
 
     return BuildStep(PARSE, PARSE, stage)
+
+
+def _place(problem: BaseException) -> str:
+    """The innermost line that is no op's: where a frontend makes the op."""
+    import traceback
+
+    frames = reversed(traceback.extract_tb(problem.__traceback__))
+    ours = tuple(str(Path(__file__).parents[1] / part) for part in ("graph", "kernel", "ops"))
+    found = next((f for f in frames if not f.filename.startswith((*ours, "<"))), None)
+    return f"{Path(found.filename).name}, line {found.lineno}" if found else "the frontend"
 
 
 def apply(step: Step) -> BuildStep:

@@ -20,6 +20,7 @@ from typing import Final
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, error
 from dlc.base.types import Type
 from dlc.graph.derivative import Derivatives, Refused
+from dlc.graph.kinds import check_ops
 from dlc.graph.op import Op
 from dlc.graph.opened import Names, opened, path_of
 from dlc.graph.structure import Call, Input, Item, Splat
@@ -58,9 +59,11 @@ def gradients(outputs: Sequence[Op], seeds: Sequence[Op], wrt: Sequence[Op]) -> 
         One op for each of `wrt`, of its type.
 
     Raises:
-        DlcError: ops on the way cannot be differentiated: all of them, with the reasons.
+        DlcError: ops on the way cannot be differentiated: all of them, with the reasons; (USAGE) something is no op.
         ValueError: seeds do not match the outputs, or something in `wrt` is no float.
     """
+    for name, ops in (("outputs", outputs), ("seeds", seeds), ("wrt", wrt)):
+        check_ops(name, ops)
     return sweep(outputs, seeds, wrt).gradients
 
 

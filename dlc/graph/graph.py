@@ -12,6 +12,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import ClassVar
 
+from dlc.graph.kinds import check_inputs, check_outputs
 from dlc.graph.op import Body, Op, quote
 from dlc.graph.structure import Call, Constant, Input
 from dlc.graph.tensor import Tensor
@@ -232,5 +233,10 @@ def make_graph(
 
     Returns:
         The graph; it is not verified.
+
+    Raises:
+        DlcError: (USAGE) inputs are no list of Inputs, or outputs no dict of names and ops.
     """
+    check_inputs(inputs)
+    check_outputs(outputs)
     return Graph(tuple(inputs), tuple(outputs.values()), tuple(outputs), origins=origins or {})

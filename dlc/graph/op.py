@@ -22,7 +22,7 @@ from dlc.base.polynomials import Symbol
 from dlc.base.types import DType, Type
 from dlc.graph.tensor import Array, Tensor
 from dlc.graph.walk import evaluate_ops
-from dlc.kernel.define import Comp, element_type, kernel_of
+from dlc.kernel.define import Comp, ShapeError, element_type, kernel_of
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Operand as Logical
 from dlc.kernel.nest import Param
@@ -31,6 +31,8 @@ from dlc.kernel.print import print_literal
 Operand: TypeAlias = "Op | tuple[Op, ...] | None"
 """The value of an operand field."""
 _OPERAND = re.compile(r"\bOp\b")
+_SHOWN = 4
+"""Operands that a message names."""
 _BODY = re.compile(r"\bGraph\b")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -84,13 +86,20 @@ class Op:
     of_pack: ClassVar[bool] = False
     """Whether an op pack declares it. Programs that hold graphs name no such op: they run where the pack is not."""
     text_name: ClassVar[str]
+    """What the op is called in text, messages and listings: the class's name in lower case, "max_pool" of MaxPool."""
     operand_names: ClassVar[tuple[str, ...]]
+    """The fields that hold ops, in order: what the op reads."""
     attr_names: ClassVar[tuple[str, ...]]
+    """All other fields, in order: what is known when the op is made."""
     body_names: ClassVar[tuple[str, ...]]
     """The attributes that are graphs. An op that has any is computed at run time, even if all its operands are
     constant: nobody knows how long that takes."""
     digest: str
+    """Content digest, 32 hexadecimal digits: of the op's name, its attributes and its operands' digests. Ops with equal
+    digests are equal; two nodes of a model that compute the same are one op."""
     types: tuple[Type, ...]
+    """Element type and shape of each result, derived from operands and attributes. All ops of `dlc.ops` but those with
+    several results have one."""
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         cls.is_abstract = abstract
@@ -105,7 +114,18 @@ class Op:
     # would recurse as deep. It also puts a shape error where the op was written.
     def __post_init__(self) -> None:
         object.__setattr__(self, "digest", self._digest())
-        object.__setattr__(self, "types", self.derive_types())
+        try:
+            object.__setattr__(self, "types", self.derive_types())
+        except ShapeError as problem:
+            # Of ops that are composed of others, the outermost counts: it is the one that somebody wrote.
+            problem.op = self._described()
+            raise
+
+    def _described(self) -> str:
+        """The op on its operands, as messages say it: 'add of "x" f32[2,3] and a relu f32[4]'."""
+        named = [quote(name) if (name := getattr(o, "name", "")) else f"a {o.text_name}" for o in self.operands]
+        shown = [f"{name} {o.types[0].text}" for name, o in zip(named, self.operands, strict=True)][:_SHOWN]
+        return f"{self.text_name} of {' and '.join(shown)}" + (" and more" if len(named) > _SHOWN else "")
 
     def _digest(self) -> str:
         h = blake2b(f"{self.text_name}\0".encode(), digest_size=16)
@@ -150,16 +170,18 @@ class Op:
 
     @property
     def type(self) -> Type:
-        """The type of the single result."""
+        """Element type and shape of the single result. Raises ValueError: the op has several (`types`)."""
         (single,) = self.types
         return single
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Dimensions of the single result, () of a scalar; a size that a call decides is a symbol. See `type`."""
         return self.type.shape
 
     @property
     def dtype(self) -> DType:
+        """Element type of the single result. See `type`."""
         return self.type.dtype
 
     # ---- what a subclass declares: exactly one of the two ----

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
+from dlc.base.pages import environment
 from dlc.record.build import memory_of
 from dlc.record.record import Memory as Arena
 
@@ -256,22 +257,10 @@ def render(template: str, **values: object) -> str:
 
 def render_text(text: str, **values: object) -> str:
     """A page from the text of a template, which may include dlc's own, such as style.css; values are escaped there."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    def included(name: str) -> str:
-        return (files("dlc") / "html" / "templates" / name).read_text(encoding="utf-8")
-
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=FunctionLoader(included),
-    )
-    environment.filters["grouped"] = lambda n: f"{n:,}"
-    environment.filters["bytes"] = in_bytes
-    environment.filters["shown"] = escape
-    return environment.from_string(text).render({"width": WIDTH, "height": HEIGHT, **values})
+    made = environment(files("dlc") / "html" / "templates")
+    made.filters["bytes"] = in_bytes
+    made.filters["shown"] = escape
+    return made.from_string(text).render({"width": WIDTH, "height": HEIGHT, **values})
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

@@ -23,7 +23,10 @@ from dlc.kernel.rounding import rounded_once
 
 
 class ShapeError(ValueError):
-    """Operand shapes or types that an op does not accept; the graph level adds op and source."""
+    """Operand shapes or types that an op does not accept."""
+
+    op: str = ""
+    """The op with its operands' names and types, added where ops are made: "mat_mul of x f32[1,100] and f32[99,2]"."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dlc.api.backend import Backend
 from dlc.api.program import Program
 from dlc.api.source import Source
 from dlc.base.diagnostics import ExitCode, Location, error
+from dlc.base.wrong_kind import wrong_kind
 from dlc.plugins.registry import Registry
 from dlc.runtime.manifest import read_manifest
 from dlc.spec import Spec
@@ -30,6 +32,9 @@ def load(program: str | Path, registry: Registry | None = None, *, max_memory: i
     """
     from dlc.plugins.discovery import BACKENDS, load_registry
 
+    if not isinstance(program, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        help = "give the directory that dlc build wrote to; dlc.build and dlc.compile load what they build"
+        raise wrong_kind("program", program, "the path of a program's directory or file", help)
     path = Path(program)
     backend = made_by(path, registry or load_registry(kinds=BACKENDS), max_memory)
     return backend.load_file(Source(path)) if path.is_file() else backend.load(path)

@@ -22,8 +22,10 @@ Evaluate = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 SUITE = Tolerance(1e-3, 1e-7)
 """What ONNX's own test suite allows for expected files."""
-_SCALE = 1e-4
-"""Absolute error allowed, relative to the largest element of a reference computed elsewhere."""
+_NEAR: Final = (1e-3, 1e-4)
+"""What is allowed of a reference computed elsewhere: relative, and absolute as a part of its largest element."""
+Tolerances = tuple[float, float] | None
+"""Those of a backend, as `Backend.tolerance`."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def tolerance_for(
     want: Array,
     relative: float | None,
     absolute: float | None,
-    backend: tuple[float, float] | None = None,
+    backend: Tolerances = None,
 ) -> Tolerance:
     """What the user asked for; else the backend's; else the suite's for expected files, and one scaled to the output.
 
@@ -157,12 +159,20 @@ def tolerance_for(
     if in_compute_type(want).dtype.kind in "iub":
         return Tolerance(0.0, 0.0)
     scale = float(np.nanmax(np.abs(want.astype(np.float64)), initial=0.0)) if want.size else 0.0
-    near, part = backend or (1e-3, _SCALE)
+    near, part = backend or _NEAR
     suite = name == "expected" and backend is None
     default = SUITE if suite else Tolerance(near, part * (scale if np.isfinite(scale) else 1.0))
     return Tolerance(
         default.relative if relative is None else relative, default.absolute if absolute is None else absolute
     )
+
+
+def wider(one: Tolerances, other: Tolerances) -> Tolerances:
+    """How far programs of two backends may be from each other: as far as the less exact of them allows."""
+    if one is None and other is None:
+        return None
+    (a, b), (c, d) = one or _NEAR, other or _NEAR
+    return max(a, c), max(b, d)
 
 
 def missing(expected: Sequence[str], found: Mapping[str, Array]) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 
+from dlc.cache.step_record import StepRecord
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
@@ -24,23 +26,33 @@ from dlc.record.record import (
     StepTimes,
 )
 
+NAME = "model.onnx"
 PLAIN = "lower,order,plan-memory"
 
 
-def planned(model: onnx.ModelProto, place: Path, pipeline: str = PLAIN) -> Record:
-    """The record of a build that ends with a plan, with kernels and times that nobody measured."""
-    path = place / "model.onnx"
+def steps_of(model: onnx.ModelProto, place: Path, pipeline: str = PLAIN) -> Sequence[StepRecord[Any]]:
+    """The steps of a build that ends with a plan."""
+    path = place / NAME
     path.write_bytes(model.SerializeToString())
     space = Workspace.open(Terminal(quiet=True), CacheOptions("off"))
     prepared = space.prepare(BuildOptions(str(path), "", pipeline))
     with space.cache() as cache:
-        steps = space.compile(prepared, cache, stop_after="plan-memory").steps
+        return space.compile(prepared, cache, stop_after="plan-memory").steps
+
+
+def planned(model: onnx.ModelProto, place: Path, pipeline: str = PLAIN) -> Record:
+    """The record of a build that ends with a plan, with kernels and times that nobody measured."""
+    return record_of(steps_of(model, place, pipeline), pipeline)
+
+
+def record_of(steps: Sequence[StepRecord[Any]], pipeline: str) -> Record:
+    """See `planned`, of the steps of such a build."""
     (function,) = (function_of(name, plan) for name, plan in plans_of(steps).items())
     digests = dict.fromkeys(layer.kernel for layer in function.layers)
     kernels = tuple(_kernel(k, digest) for k, digest in enumerate(digests))
     parsed = nodes_of(steps[0].handle.value)
     return Record(
-        path.name,
+        NAME,
         "c{cpu=generic}",
         pipeline,
         "1.0",

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dlc_backend_s2train.cost.report import timeline_html
 
 from dlc.base.diagnostics import escape
+from dlc.cache.step_record import StepRecord
 from dlc.html.build import report_html
 from dlc.html.diff import difference_html
+from dlc.html.memory import plan_html
+from dlc.record.build import plans_of
 from dlc.record.diff import difference
 from dlc.record.record import Record
+from dlc.training.loop.curve import curve_html
+from dlc.training.loop.loop import Epoch, Score, State
+from tests.backend_s2train.programs import PROGRAMS
 from tests.cli.models import EVIL, evil
-from tests.cli.records import planned
+from tests.cli.records import planned, record_of, steps_of
 from tests.models.zoo import light
 from tests.tools import missing, program
 
@@ -24,6 +31,7 @@ pytestmark = pytest.mark.skipif(bool(missing(["chromium", "chromedriver"])), rea
 
 CHECKS = (Path(__file__).parent / "page.js").read_text()
 OUTLINE = "const s = getComputedStyle(document.activeElement); return [s.outlineStyle, parseFloat(s.outlineWidth)]"
+PIPELINE = "expand,lower,order,plan-memory"
 HOSTILE = (
     EVIL,
     "<script>window.hacked = 1</script>",
@@ -61,8 +69,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def resnet(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    record = planned(light("resnet50"), tmp_path_factory.mktemp("resnet"), "expand,lower,order,plan-memory")
+def resnet_steps(tmp_path_factory: pytest.TempPathFactory) -> Sequence[StepRecord[Any]]:
+    return steps_of(light("resnet50"), tmp_path_factory.mktemp("resnet"), PIPELINE)
+
+
+@pytest.fixture(scope="module")
+def resnet(resnet_steps: Sequence[StepRecord[Any]]) -> Record:
+    record = record_of(resnet_steps, PIPELINE)
     times = {s.step: s.ms for s in record.runs[0].steps}
     (main,) = record.functions
     return replace(
@@ -91,11 +104,25 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Record:
     )
 
 
+def trained() -> State:
+    """A run of three epochs with validation, the second of which is the best."""
+    epochs = [Epoch(k + 1, 7, 2.0 / (k + 1), Score(abs(k - 1) + 0.5, {"accuracy": 0.4 + k / 5}), 0.5) for k in range(3)]
+    state = State(epoch=3, history=epochs, best=2)
+    for k in range(21):
+        state.trace.add(2.0 / (k + 1))
+    return state
+
+
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, resnet: Record, hostile: Record) -> dict[str, str]:
+def pages(
+    tmp_path_factory: pytest.TempPathFactory, resnet_steps: Sequence[StepRecord[Any]], resnet: Record, hostile: Record
+) -> dict[str, str]:
     """Name → URL."""
     place = tmp_path_factory.mktemp("pages")
     found = {
+        "plan": plan_html(HOSTILE[2], "c{cpu=generic}", plans_of(resnet_steps)),
+        "training": curve_html(HOSTILE[2], [("optimizer", HOSTILE[1])], trained(), None, 7),
+        "timeline": timeline_html(PROGRAMS["linear_step"](), HOSTILE[2]),
         "resnet": report_html(resnet),
         "hostile": report_html(hostile, tuple(HOSTILE[1:3])),
         "difference": difference_html(difference(resnet, hostile)),
@@ -113,7 +140,7 @@ def look(browser: Any, width: int, theme: str) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wish})
 
 
-@pytest.mark.parametrize("page", ["resnet", "hostile", "difference"])
+@pytest.mark.parametrize("page", ["resnet", "hostile", "difference", "plan", "training", "timeline"])
 def test_it_can_be_read(browser: Any, pages: dict[str, str], page: str) -> None:
     look(browser, 1400, "light")
     browser.get(pages[page])

@@ -88,6 +88,37 @@ def test_verify_against_a_reference(dlc: Dlc, reference: str) -> None:
         assert ran.code == ExitCode.OK
 
 
+def test_verify_against_another_target(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("x.npy", X)
+    other = "c{cpu=generic math=ordered flags=-O0}"
+    ran = dlc("verify", "out", "x.npy", "--model", "small.onnx", "--reference", other, "--json")
+    assert (ran.code, ran.document["reference"], ran.document["outputs"][0]["max_abs"]) == (ExitCode.OK, other, 0)
+    # The less exact of two targets says how far they may be from each other.
+    ran = dlc("verify", "out", "x.npy", "--model", "small.onnx", "--reference", "s2train", "--json")
+    assert (ran.code, ran.document["outputs"][0]["rtol"]) == (ExitCode.OK, 5e-3)
+    values = "dlc.cli.other_target.call"
+    monkeypatch.setattr(values, lambda program, feeds: {"y": program(**feeds)["y"] + np.float32(0.5)})
+    ran = dlc("verify", "out", "x.npy", "--model", "small.onnx", "--reference", other)
+    assert ran.code == ExitCode.MISMATCH
+    assert "MISMATCH: 8 of 8 elements" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--reference", "nump"), "--reference nump: there is no such reference or target"),
+        (("--reference", "c{mat=strict}"), "from  --reference: column 3"),
+        (("--reference", "c"), "does not hold the model to compare it with"),
+        (("--reference", "c", "-e", "y.npy"), "--reference has no effect here"),
+    ],
+)
+def test_references_that_are_no_targets(dlc: Dlc, flags: tuple[str, ...], message: str) -> None:
+    model = () if flags[1:] == ("c",) or "-e" in flags else ("--model", "small.onnx")
+    ran = dlc("verify", "out", *model, *flags)
+    assert ran.code == ExitCode.USAGE
+    assert message in ran.err
+
+
 def test_verify_against_expected_outputs(dlc: Dlc, golden: Golden) -> None:
     np.save("x.npy", X)
     np.save("y.npy", Y)

@@ -14,7 +14,14 @@ from tests.frontend_kernel.test_language import FORMULAS, PROGRAMS
 from tests.frontend_kernel.texts import Array, parse
 from tests.frontend_kernel.through_dlc import CompiledGraphs
 
+GUARDS = """kernel guards(b: f32[5], at: i32[5], d: i32[5]) -> (x: f32[5], y: f32[5], z: f32[5], w: f32[5]) {
+  x[i] = select(i >= 1 and b[i-1] > 0, 5, 7);
+  y[i] = select(i >= 1, select(b[i-1] > 0, 5, 7), 7);
+  z[i] = select(at[i] >= 0 and b[at[i]] > 0, 5, 7);
+  w[i] = select(d[i] == 0 or 4 // d[i] > 1, 5, 7);
+}"""
 MORE = (
+    GUARDS,
     "kernel f(x: i8[9], y: u8[9]) -> (a: i8[9], b: u8[9]) {"
     " a[i] = x[i] / -3 + x[i] % 4 - x[8-i] // 2; b[i] = y[i] - 7; }",
     "kernel f(x: bool[9], y: f32[9]) -> (a: bool[9], n: i64) { a[i] = x[i] or y[i] > 0; n = select(not x[i], 1, 0); }",
@@ -40,6 +47,16 @@ def feeds(graph: Graph, seed: int) -> dict[str, Array]:
         values = rng.uniform(0.5, 1.5, i.shape) if i.dtype.is_float else rng.integers(low, 12, i.shape)
         out[i.name] = np.asarray(values % 2 if i.dtype.kind == "bool" else values).astype(i.dtype.numpy)
     return out
+
+
+def test_a_condition_guards_no_subscript_beside_it() -> None:
+    b, at, d = np.float32([1, -1, 2, 0, 3]), np.int32([2, -1, 4, 99, 1]), np.int32([0, 2, 4, 1, -1])
+    found = evaluate(parse(GUARDS), {"b": b, "at": at, "d": d})
+    # What is outside is skipped and keeps its value, here 0, whatever the other side of `and` says.
+    assert list(found["x"]) == [0, 5, 7, 5, 7]
+    assert list(found["y"]) == [7, 5, 7, 5, 7]
+    assert list(found["z"]) == [5, 0, 5, 0, 7]
+    assert list(found["w"]) == [5, 5, 7, 5, 7], "4 // 0 is a number"
 
 
 @pytest.mark.parametrize("target", ["native", "generic"])

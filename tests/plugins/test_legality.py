@@ -1,5 +1,6 @@
 """What a backend is asked before anything is written, and what it gets."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -160,7 +161,8 @@ def test_operands_that_a_frontend_lets_through_are_the_models_fault() -> None:
         build(Chip(), frontend=Careless())
     (found,) = caught.value.diagnostics
     assert (caught.value.exit_code, found.code) == (ExitCode.MODEL, "operand-shapes")
-    assert found.message == "given: inner dimensions differ: 100 and 99"
+    assert found.message == 'given: mat_mul of "x" f32[100] and "w" f32[99,2]: inner dimensions differ: 100 and 99'
+    assert re.fullmatch(r"the op is made in test_legality.py, line \d+", found.notes[0])
     assert found.location and found.location.source == "given"
 
 

@@ -35,6 +35,13 @@ def test_the_kit_finds_nothing_wrong(kind: str, site: Path, monkeypatch: pytest.
     assert len(found) >= 5
 
 
+def test_templates_are_kinds_and_the_page_has_them_all() -> None:
+    templates = Path(scaffold.__file__).with_name("templates")
+    assert {place.name for place in templates.iterdir()} - {"common"} == set(scaffold.KINDS)
+    page = (Path(__file__).parents[2] / "docs" / "plugin-kit.md").read_text(encoding="utf-8")
+    assert [kind for kind in scaffold.KINDS if f"\n| `{kind}` | " not in page] == []
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two of each kind, with a short and a long name."""

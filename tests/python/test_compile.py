@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from dlc_backend_c.backend import C
 
 import dlc
 from dlc.base.types import Type, f32
@@ -116,7 +117,7 @@ def test_build_and_compile_go_one_way(cache: Path, tmp_path: Path) -> None:
 
 WRONG: list[tuple[Any, str, str]] = [
     (lambda: dlc.compile("absent.onnx"), "no-such-file", "does not exist"),
-    (lambda: dlc.compile(3), "no-model", "int is no model"),
+    (lambda: dlc.compile(3), "no-model", "3 is no model"),
     (lambda: dlc.compile(lambda x: x), "no-model", "@dlc.kernel"),
     (lambda: dlc.compile(b"nothing"), "unknown-format", "known formats"),
     (lambda: dlc.compile(product(), "c{flag=1}"), "unknown-option", "flag"),
@@ -124,7 +125,83 @@ WRONG: list[tuple[Any, str, str]] = [
     (lambda: dlc.compile(product(), settings=["fuse.most=1"]), "unknown-option", "most"),
     (lambda: dlc.compile(product(), cache_levels=["ftp://x"]), "bad-option", "ftp"),
     (lambda: dlc.compile(proto("batch"), shapes={"c": (1, 3)}), "unknown-name", "c"),
+    (lambda: dlc.kernel(np.abs, targt="c"), "unknown-option", "did you mean target"),
+    (lambda: dlc.grad("model.onnx"), "no-gradient", "'model.onnx' cannot be differentiated"),
+    (lambda: dlc.build(wrong(product())), "no-model", "dlc.compile also takes a dlc.Graph"),
 ]
+
+
+def wrong(value: object) -> Any:
+    """What a type checker would not let through."""
+    return value
+
+
+# By the function that is called, the argument, and the values that it cannot be.
+KINDS: list[tuple[Any, str, tuple[object, ...]]] = [
+    (dlc.build, "target", (3, ["c"], C, product())),
+    (dlc.build, "dims", ([("n", 1)], "n=1", {1: 2}, {"n": 1.5}, {"n": True})),
+    (dlc.build, "shapes", ({"x": 3}, {"x": "3x4"}, [3])),
+    (dlc.build, "specialise", ({"n": 3}, {"n": ("1",)})),
+    (dlc.build, "settings", ("fuse.max-nests=8", {"fuse.max-nests": 8}, 3, None, [3])),
+    (dlc.build, "ops", ("x.ops.yaml", 3, b"x")),
+    (dlc.build, "cache", ("of", False, None, ["rw"])),
+    (dlc.build, "output", (7, C())),
+    (dlc.build, "cache_dir", (7,)),
+    (dlc.build, "trusted_keys", ("ed25519:00",)),
+    (dlc.build, "signing_key", (3,)),
+    (dlc.compile, "target", (3, C)),
+    (dlc.compile, "pipeline", (["lower"],)),
+    (dlc.compile, "without", ("fuse",)),
+    (dlc.compile, "frontend", (C(), None)),
+    (dlc.compile, "lenient", ("no", 1)),
+    (dlc.compile, "machine", (3,)),
+    (dlc.compile, "math", (3,)),
+    (dlc.compile, "tune", (3,)),
+    (dlc.compile, "jobs", ("2", -1, True)),
+    (dlc.compile, "cache_levels", ("https://x", 3)),
+]
+
+
+def test_arguments_of_the_wrong_kind_are_named_with_an_example() -> None:
+    for call, name, values in KINDS:
+        for value in values:
+            with pytest.raises(dlc.DlcError, match=f"^error.wrong-argument.: {name} is ") as found:
+                call("absent.onnx", **{name: value})
+            assert f"for example {name}=" in found.value.diagnostics[0].help
+    with pytest.raises(dlc.DlcError, match=r"target is .* not the class C"):
+        dlc.kernel(lambda x: x, target=C)
+    for call, words in (
+        (lambda: dlc.kernel(wrong(3)), "function is a Python function .* not 3"),
+        (lambda: dlc.kernel(wrong(C())), "not an object of type C"),
+        (lambda: dlc.grad(lambda x: x, wrong(1.5)), "wrt is an argument's place or name.* not 1.5"),
+        (lambda: dlc.grad(lambda x: x, ()), "wrt is .* not ()"),
+        (lambda: dlc.value_and_grad(lambda x: x, of=wrong(3)), "of is the name of an output, not 3"),
+        (lambda: dlc.load(wrong(product())), "program is the path .* not an object of type Graph"),
+        (lambda: make_graph(wrong(A), {}), "inputs is a list of Inputs, not an object of type ndarray"),
+        (lambda: make_graph([], wrong([])), "outputs is a dict of names and ops"),
+        (lambda: make_graph([], {"y": wrong(A)}), "outputs.'y'. is an op"),
+        (lambda: make_graph([wrong("x")], {}), "inputs.0. is an Input, not 'x'"),
+        (lambda: dlc.gradients(wrong(product()), [], []), "outputs is a list of ops"),
+        (lambda: dlc.gradients([], [wrong(A)], []), "seeds.0. is an op"),
+        (lambda: dlc.Source(wrong(3)), "path is the path of a file, not 3"),
+        (lambda: dlc.Source(data=wrong("text")), "data is the content as bytes, not 'text'"),
+    ):
+        with pytest.raises(dlc.DlcError, match=words) as found:
+            call()
+        assert found.value.exit_code is dlc.ExitCode.USAGE
+
+
+def test_a_backends_instance_is_its_spec(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(proto().SerializeToString())
+    dlc.compile(file, FAST, cache_dir=cache)
+    for target in (C(flags=("-O0",), cpu="generic"), dlc.Spec.parse(FAST)):
+        program: Any = dlc.build(file, target, cache_dir=cache, cache="require")
+        np.testing.assert_array_equal(program(a=A, **{"b:0": B})["y"], A * B)
+        assert dlc.compile(product(), target, cache_dir=cache)(A, B)["y"][0, 1] == 3
+    own: Any = type("Own", (C,), {"__module__": "own"})()
+    with pytest.raises(dlc.DlcError, match=r"backend c .own.Own. is not installed; the one of this name is"):
+        dlc.build(file, own, cache_dir=cache)
 
 
 @pytest.mark.parametrize(("call", "code", "words"), WRONG)

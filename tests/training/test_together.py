@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.types import Array
 from dlc.cli.ranks import agree
+from dlc.training.loop.mpi import MpiRanks
 from dlc.training.loop.ranks import Ranks
 from dlc.training.loop.together import Statistics, Together
 from tests.training.linear import Linear, blobs
@@ -175,3 +177,28 @@ def test_what_one_rank_finds_wrong_all_hear() -> None:
         return f"{raised.value.exit_code} {told.message}; {told.notes[0]}"
 
     assert set(run(3, work)) == {"2 d.npz does not exist; on rank 2 of 3"}
+
+
+class Silent:
+    """A communicator of mpi4py whose other ranks hang: an operation begins, and never ends."""
+
+    def Get_rank(self) -> int:
+        return 1
+
+    def Get_size(self) -> int:
+        return 2
+
+    def Iallreduce(self, *_: object) -> Silent:
+        return self
+
+    def Test(self) -> bool:
+        return False
+
+
+def test_a_sum_waits_for_others_as_long_as_it_may() -> None:
+    ranks = MpiRanks(Silent(), SimpleNamespace(IN_PLACE=None, SUM=None, Exception=OSError))
+    assert ranks.timeout == 600
+    ranks.timeout = 0.02
+    with pytest.raises(DlcError, match=r"rank 1 of 2 ends: others do not answer within 0\.02 seconds") as found:
+        ranks.add(np.zeros(3, np.float32))
+    assert (found.value.diagnostics[0].code, found.value.exit_code) == ("lost-rank", ExitCode.TOOL)

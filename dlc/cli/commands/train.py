@@ -138,6 +138,16 @@ BatchNorm = Annotated[
         "0. [default: joint]",
     ),
 ]
+RankTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--rank-timeout",
+        metavar="SECONDS",
+        min=1.0,
+        help="With several ranks: end all of them if one does not come to the sum of a step within this time. "
+        "[default: 600]",
+    ),
+]
 Html = Annotated[
     Path | None,
     typer.Option(
@@ -164,6 +174,7 @@ def train(
     export: Export = None,
     keep: Keep = "last",
     batch_norm: BatchNorm = None,
+    rank_timeout: RankTimeout = None,
     log: LogFile = None,
     html: Html = None,
     max_memory: flags.MaxMemory = None,
@@ -197,6 +208,7 @@ def train(
 
     ranks = opened_ranks(os.environ)
     _check_statistics(batch_norm, ranks)
+    _set_timeout(ranks, rank_timeout)
     asked = Asked(
         program,
         data,
@@ -228,6 +240,13 @@ def _check_statistics(asked: str | None, ranks: Ranks) -> None:
     if asked is not None and ranks.count == 1:
         message = "--batch-norm has no effect on one process: it has the only statistics"
         raise _usage("no-effect", message, "leave it out, or start several with mpiexec -n N dlc train …")
+
+
+def _set_timeout(ranks: Ranks, asked: float | None) -> None:
+    if asked is not None and ranks.count == 1:
+        message = "--rank-timeout has no effect on one process: it waits for nobody"
+        raise _usage("no-effect", message, "leave it out, or start several with mpiexec -n N dlc train …")
+    ranks.timeout = asked or ranks.timeout
 
 
 def _ran(terminal: Terminal, run: Run) -> Outcome:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,11 +18,11 @@ from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 
 if TYPE_CHECKING:
-    from dlc.api.backend import Backend
     from dlc.cli.programs import Opened
+    from dlc.cli.workspace import Workspace
     from dlc.graph import Graph
     from dlc.verify.compare import Comparison
-    from dlc.verify.reference import Array, Kind, Reference
+    from dlc.verify.reference import Array, Kind, Reference, Tolerances
 
 Expected = Annotated[
     list[str] | None,
@@ -31,9 +32,10 @@ Ref = Annotated[
     str,
     typer.Option(
         "--reference",
-        metavar="auto|onnxruntime|numpy|torch",
+        metavar="auto|onnxruntime|numpy|torch|TARGET",
         help="Reference to compare with. auto is onnxruntime for .onnx files where it is installed, else numpy; for "
-        "--gradients torch, in addition to finite differences.",
+        "--gradients torch, in addition to finite differences. A target, as c{math=ordered}: a program "
+        "of the same model for that one.",
     ),
 ]
 ModelFile = Annotated[
@@ -75,6 +77,9 @@ Samples = Annotated[
     ),
 ]
 
+_REFERENCES: Final[Mapping[str, Kind]] = {"auto": "auto", "onnxruntime": "onnxruntime", "numpy": "numpy"}
+"""References by name; all others are targets."""
+
 
 @flags.spelled
 def verify(
@@ -95,7 +100,7 @@ def verify(
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
-    """Compare outputs with expected files, onnxruntime or the numpy reference; exit code 3 if they differ.
+    """Compare outputs with files, onnxruntime, the numpy reference or another target; exit code 3 if they differ.
 
     A program in a single file is checked without running it; with inputs, or something to compare with, it is also run.
     If a directory holds such a file, the file is checked as well.
@@ -115,8 +120,10 @@ def verify(
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
         return verify_gradients(terminal, chosen, cache, asked)
     _refuse({"--samples": samples, "--train": options.train}, "only --gradients asks for it")
+    from dlc.cli.other_target import other_values
     from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
     from dlc.cli.workspace import Workspace
+    from dlc.runtime.feeds import read_feeds
 
     space = Workspace.open(terminal, cache)
     file = built_file(space, subject, max_memory)
@@ -134,37 +141,50 @@ def verify(
             help="leave one of the two out",
             exit_code=ExitCode.USAGE,
         )
-    kind = "expected" if expected else _checked(reference, behind, chosen) if behind else ""
+    check = partial(_checked, space, reference, chosen)
+    kind = "expected" if expected else check(behind) if behind else ""
     with (
         open_program(terminal, chosen, cache, max_memory) as opened,
         nullcontext(behind) if kind else own_model(opened.program) as behind,
     ):
         if alone and behind is None:
             return _only(chosen, checked, unasked)
-        kind = kind or _checked(reference, behind, chosen)
+        kind = kind or check(behind)
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
+        tolerance = opened.backend.tolerance
         graph = None if expected or built else _differentiated(opened, chosen)
         if graph is not None:
-            from dlc.training.step.step import initial_values
-
-            starts = {name: array for name, array in initial_values(graph).items() if name in random}
-            feeds, random = feeds | starts, tuple(name for name in random if name not in starts)
+            feeds, random = _started(graph, feeds, random)
             kind = "numpy" if reference == "auto" else kind
         tell_random(terminal, random, seed)
         if expected:
-            from dlc.runtime.feeds import read_feeds
-
             want = read_feeds(expected, opened.program.signature.outputs, "output")
+        elif kind not in _REFERENCES:
+            want, tolerance = other_values(
+                terminal, opened, replace(chosen, target=kind), cache, behind, feeds, max_memory
+            )
         else:
-            with terminal.progress() as progress:
-                progress.at(f"reference: {kind}")
-                kind, want = _wanted(_reference(kind, reference == "auto", opened, behind, chosen, graph), feeds)
+            found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, graph)
+            kind, want = _wanted(terminal, kind, found_by, feeds)
         found = call(opened.program, feeds)
-    judged = _judge(kind, found, want, rtol, atol, opened.backend)
-    if checked:
-        text = f"{escape(subject)}: {checked}\n{judged.text}"
-        return replace(judged, text=text, data={"checked": checked, **judged.data})
-    return judged
+    judged = _judge(kind, found, want, rtol, atol, tolerance)
+    return _with_check(judged, subject, checked) if checked else judged
+
+
+def _with_check(judged: Outcome, subject: str, checked: str) -> Outcome:
+    """What was found by running a program, after what its file said."""
+    text = f"{escape(subject)}: {checked}\n{judged.text}"
+    return replace(judged, text=text, data={"checked": checked, **judged.data})
+
+
+def _started(
+    graph: Graph, feeds: dict[str, Array], random: tuple[str, ...]
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Inputs, and the names of the random ones, where weights and states begin with what the model has."""
+    from dlc.training.step.step import initial_values
+
+    starts = {name: array for name, array in initial_values(graph).items() if name in random}
+    return feeds | starts, tuple(name for name in random if name not in starts)
 
 
 def _only(chosen: BuildOptions, checked: str, unasked: Mapping[str, object]) -> Outcome:
@@ -183,18 +203,14 @@ def _refuse(given: Mapping[str, object], reason: str) -> None:
             raise error("no-effect", f"{flag}: {reason}", help="leave it out", exit_code=ExitCode.USAGE)
 
 
-def _checked(reference: str, model: Path | None, chosen: BuildOptions) -> str:
+def _checked(space: Workspace, reference: str, chosen: BuildOptions, model: Path | None) -> str:
     """Which reference, if everything it needs is there: asked before the model is built."""
     from dlc.verify.reference import choose
 
-    kinds: dict[str, Kind] = {"auto": "auto", "onnxruntime": "onnxruntime", "numpy": "numpy"}
-    if reference not in kinds:
-        raise error(
-            "bad-option",
-            f"--reference {reference}: there is no such reference",
-            help="auto, onnxruntime or numpy; files are given with --expected",
-            exit_code=ExitCode.USAGE,
-        )
+    if reference not in _REFERENCES:
+        from dlc.cli.other_target import check_target
+
+        check_target(space, reference, tuple(_REFERENCES))
     if model is None:
         raise error(
             "no-reference",
@@ -209,7 +225,9 @@ def _checked(reference: str, model: Path | None, chosen: BuildOptions) -> str:
             help="use --reference numpy",
             exit_code=ExitCode.USAGE,
         )
-    return choose("numpy" if chosen.by else kinds[reference], model)
+    if reference not in _REFERENCES:
+        return reference
+    return choose("numpy" if chosen.by else _REFERENCES[reference], model)
 
 
 def _differentiated(opened: Opened, chosen: BuildOptions) -> Graph | None:
@@ -246,8 +264,13 @@ def _reference(
     return Reference("numpy", lambda feeds: evaluate(graph, {**held, **feeds}))
 
 
-def _wanted(reference: Reference, feeds: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
-    return reference.name, reference.evaluate(feeds)
+def _wanted(
+    terminal: Terminal, kind: str, reference: Callable[[], Reference], feeds: Mapping[str, Array]
+) -> tuple[str, dict[str, Array]]:
+    with terminal.progress() as progress:
+        progress.at(f"reference: {kind}")
+        found = reference()
+        return found.name, found.evaluate(feeds)
 
 
 def _judge(
@@ -256,7 +279,7 @@ def _judge(
     want: dict[str, Array],
     rtol: float | None,
     atol: float | None,
-    backend: Backend,
+    tolerance: Tolerances,
 ) -> Outcome:
     from dlc.runtime.feeds import type_text
     from dlc.verify.compare import compare
@@ -281,7 +304,7 @@ def _judge(
                 help="check that --model, --dim and --input are those that the program was built from",
                 exit_code=ExitCode.MISMATCH,
             )
-        results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol, backend.tolerance)))
+        results.append(compare(name, array, want[name], tolerance_for(kind, want[name], rtol, atol, tolerance)))
     ok = all(r.ok for r in results)
     rows = [("output", "max abs", "max rel", "max ulp", "cosine", "tolerance", "")]
     rows += [_row(r) for r in results]

@@ -2,3 +2,8 @@
 
 `protocol` declares the messages; from it follow the JSON Schema (`schema`), what dlc writes and how it reads (`form`).
 """
+
+from typing import Final
+
+SCHEME: Final = "exec:"
+"""What begins a --target that names an executable."""

@@ -19,6 +19,7 @@ from dlc.api.plan import Plan
 from dlc.api.program import Port, Program, Signature
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, escape, quote
 from dlc.base.level import Level
+from dlc.driver.exec_backend import SCHEME
 from dlc.driver.exec_backend import protocol as p
 from dlc.driver.exec_backend.form import FormError, from_json, to_json
 from dlc.driver.exec_backend.options import option_values
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from dlc.kernel.kernel import Kernel
 
 T = TypeVar("T")
-SCHEME: Final = "exec:"
-"""What begins a --target that names an executable."""
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 4 << 30
 """Of a program."""

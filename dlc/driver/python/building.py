@@ -21,7 +21,7 @@ def program_of(source: Source, options: Options) -> Compiled:
     """The program of a model. Raises DlcError."""
     compiler = _compiler(options)
     try:
-        return _built(compiler, compiler.prepare(source, options.choice), options)
+        return _built(compiler, compiler.prepare(source, options.choice(compiler.registry)), options)
     finally:
         compiler.cache.close()
 
@@ -31,7 +31,8 @@ def program_of_graph(graph: Graph, title: str, options: Options) -> Compiled:
     frontend, source = Given.of(graph, title)
     compiler = _compiler(options)
     try:
-        pipeline = resolved(compiler.registry, compiler.config, frontend, options.target, options.choice)
+        choice = options.choice(compiler.registry)
+        pipeline = resolved(compiler.registry, compiler.config, frontend, choice.target or "c", choice)
         return _built(compiler, Prepared(source, frontend, "dlc", pipeline), options)
     finally:
         compiler.cache.close()

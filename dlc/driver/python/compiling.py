@@ -15,14 +15,16 @@ from dlc.driver.python.options import Options
 from dlc.graph.graph import Graph
 
 if TYPE_CHECKING:
+    from dlc.api.backend import Backend
     from dlc.base.cache_settings import CacheMode
+    from dlc.spec import Spec
 
 _NO_NAMES: Mapping[str, Any] = MappingProxyType({})
 
 
 def compile(
     model: Any,
-    target: str = "c",
+    target: str | Spec | Backend = "c",
     *,
     dims: Mapping[str, int | str] = _NO_NAMES,
     shapes: Mapping[str, Sequence[int | str]] = _NO_NAMES,
@@ -49,7 +51,7 @@ def compile(
     Args:
         model: The path of a model's file in any format that an installed frontend reads, its content as bytes, an
             `onnx.ModelProto`, a `dlc.Graph`, a `dlc.Source`, or a function made by `@dlc.kernel`.
-        target: The backend and its options, as for `--target`: "c{cpu=generic}".
+        target: The backend and its options, as for `--target`: "c{cpu=generic}"; or an installed backend's instance.
         dims: Sizes of the model's symbolic dimensions, or ranges, as for `--dim`: {"batch": 1, "seq": "1..128"}.
         shapes: Shapes of inputs, as for `--input`: {"x": (1, 3, 224, 224)}.
         specialise: Sizes with fast paths, as for `--specialise`: {"batch": (1, 8)}.
@@ -74,7 +76,7 @@ def compile(
         A `Compiled`; of a function, the function with these options, compiled now where its annotations tell all types.
 
     Raises:
-        DlcError: the model cannot be read or built, an option is unknown, or it has no effect here.
+        DlcError: the model cannot be read or built, an option is unknown, of the wrong kind, or has no effect here.
     """
     given = locals()
     options = Options(**{f.name: given[f.name] for f in fields(Options)})

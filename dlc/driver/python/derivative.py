@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, quote
+from dlc.base.wrong_kind import described, wrong_kind
 from dlc.driver.python.compiled import Compiled
 from dlc.driver.python.function import Function
 from dlc.driver.python.inline import function_of_graph, replaced
@@ -64,7 +65,9 @@ def value_and_grad(function: Any, wrt: Wrt = 0, *, of: str = "") -> Function:
         DlcError: as `grad`.
     """
     f = _function(function)
-    names = [_argument(f, one) for one in ([wrt] if isinstance(wrt, (int, str)) else wrt)]
+    names = _arguments(f, wrt)
+    if not isinstance(of, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_kind("of", of, "the name of an output", 'for example of="loss"')
 
     def call(bound: dict[str, Any]) -> Any:
         with _fresh() as depth:
@@ -113,11 +116,21 @@ def _function(given: Any) -> Function:
         return function_of_graph(given.graph, "model", given.options)
     if isinstance(given, Graph):
         return function_of_graph(given, "graph")
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return of_python(given)
     help = "give a function made by @dlc.kernel, a Python function, a dlc.Graph, or what dlc.compile returns"
-    message = f"{type(given).__name__} cannot be differentiated"
+    message = f"{described(given)} cannot be differentiated"
     raise error("no-gradient", message, help=help, exit_code=ExitCode.USAGE)
+
+
+def _arguments(f: Function, wrt: Wrt) -> list[str]:
+    """Names of what `wrt` says. Raises DlcError (USAGE)."""
+    given: object = wrt  # whatever the annotation promises
+    several = list[object](given) if isinstance(given, (list, tuple)) else [given]
+    if not several or not all(isinstance(one, (int, str)) and not isinstance(one, bool) for one in several):
+        help = 'for example wrt=0, wrt="w" or wrt=("w", "b")'
+        raise wrong_kind("wrt", given, "an argument's place or name, or several in a tuple", help)
+    return [_argument(f, cast("int | str", one)) for one in several]
 
 
 def _argument(f: Function, one: int | str) -> str:

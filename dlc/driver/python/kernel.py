@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin, overload
 
 from dlc.api.source import Source
 from dlc.base.array_types import ArrayType
-from dlc.base.diagnostics import ExitCode, Location, error
+from dlc.base.diagnostics import ExitCode, Location, did_you_mean, error
 from dlc.base.types import DType, Type
+from dlc.base.wrong_kind import wrong_kind
 from dlc.driver.python.function import Function, Parameters
 from dlc.driver.python.inline import function_of_graph
 from dlc.driver.python.options import Options
@@ -45,6 +47,9 @@ def kernel(function: Any = None, **options: Any) -> Any:
     Raises:
         DlcError: an annotation is no type, or the kernel's text is wrong.
     """
+    if unknown := sorted(options.keys() - (known := [f.name for f in fields(Options)])):
+        help = did_you_mean(unknown[0], known, "options")
+        raise error("unknown-option", f"dlc.kernel has no option {unknown[0]}", help=help, exit_code=ExitCode.USAGE)
     said = Options(**options)
     if function is None:
         return partial(kernel, **options)
@@ -52,6 +57,9 @@ def kernel(function: Any = None, **options: Any) -> Any:
         return function.with_options(said) if options else function
     if isinstance(function, str):
         return of_text(function, "kernel", said)
+    if not callable(function) or isinstance(function, type):
+        help = "dlc.compile takes models and graphs"
+        raise wrong_kind("function", function, "a Python function on arrays, or a text in the kernel language", help)
     text = inspect.getdoc(function) or ""
     if _KERNEL.match(text):
         return of_text(text, function.__name__, said)

@@ -7,18 +7,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlc.driver.arguments import check, target_text
 from dlc.driver.program import choice_of
 
 if TYPE_CHECKING:
+    from dlc.api.backend import Backend
     from dlc.base.cache_settings import CacheMode
     from dlc.driver.prepare import Choice
+    from dlc.plugins.registry import Registry
+    from dlc.spec import Spec
 
 
 @dataclass(frozen=True)
 class Options:
     """How models become programs; each field as the argument of `dlc.compile`."""
 
-    target: str = "c"
+    target: str | Spec | Backend = "c"
     dims: Mapping[str, int | str] = field(default_factory=dict[str, "int | str"])
     shapes: Mapping[str, Sequence[int | str]] = field(default_factory=dict[str, Sequence["int | str"]])
     specialise: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
@@ -39,10 +43,14 @@ class Options:
     trusted_keys: Sequence[str] = ()
     signing_key: str | Path | None = None
 
-    @property
-    def choice(self) -> Choice:
-        """The same as flags would say it."""
-        said = choice_of(self.target, self.settings, dims=self.dims, shapes=self.shapes, specialise=self.specialise)
+    def __post_init__(self) -> None:
+        """Raises DlcError (USAGE): an option is of the wrong kind."""
+        check(**vars(self))
+
+    def choice(self, registry: Registry) -> Choice:
+        """The same as flags would say it. Raises DlcError (USAGE): the target is a backend that is not installed."""
+        target = target_text(self.target, registry)
+        said = choice_of(target, self.settings, dims=self.dims, shapes=self.shapes, specialise=self.specialise)
         return replace(
             said,
             pipeline=self.pipeline,

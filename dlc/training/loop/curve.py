@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dlc.base.diagnostics import ExitCode, Location, error, escape
+from dlc.base.pages import environment
 from dlc.files.writing import write_whole
 from dlc.training.loop.loop import Epoch, State
 
@@ -100,13 +101,19 @@ def _rows(path: Path, head: str, state: State, done: int) -> list[str]:
         ) from None
 
 
+_BLUE, _RED, _GREEN = 212, 4, 140
+"""Hues of lines."""
+
+
 @dataclass(frozen=True)
 class Line:
     """A line in a drawing."""
 
     label: str
     points: str
-    colour: str
+    hue: int
+    """Of the colour, in degrees."""
+    is_faint: bool
     dots: tuple[tuple[float, float, str], ...] = ()
     """(x, y, text on hover) of the points themselves."""
 
@@ -133,23 +140,22 @@ def curve_html(title: str, facts: Sequence[tuple[str, str]], state: State, last:
         last: The part of an epoch that was judged at the end, if there is one.
         per_epoch: Steps of an epoch.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(
-        (files("dlc") / "training" / "loop" / "training.html.j2").read_text(encoding="utf-8")
-    )
+    text = (files("dlc") / "training" / "loop" / "training.html.j2").read_text(encoding="utf-8")
     epochs = [*state.history, *([last] if last else [])]
     names = list(epochs[0].validation.figures) if epochs and epochs[0].validation else []
-    return template.render(
-        title=escape(title),
-        facts=[(escape(name), escape(value)) for name, value in facts],
-        charts=_charts(epochs, state, names, per_epoch),
-        names=names,
-        epochs=[_cells(e, names) for e in epochs],
-        best=state.best,
-        width=WIDTH,
-        height=HEIGHT,
+    return (
+        environment()
+        .from_string(text)
+        .render(
+            title=escape(title),
+            facts=[(escape(name), escape(value)) for name, value in facts],
+            charts=_charts(epochs, state, names, per_epoch),
+            names=names,
+            epochs=[_cells(e, names) for e in epochs],
+            best=state.best,
+            width=WIDTH,
+            height=HEIGHT,
+        )
     )
 
 
@@ -159,16 +165,16 @@ def _charts(epochs: Sequence[Epoch], state: State, names: Sequence[str], per_epo
     judged = [(x, e.validation.loss) for x, e in zip(ends, epochs, strict=True) if e.validation]
     last = max([x for x, _ in trace] + ends, default=1.0)
     means = [(x, e.loss) for x, e in zip(ends, epochs, strict=True)]
-    losses = [("steps", trace, "#9bb7d4", False), ("mean of the epoch", means, "#1f5fa8", True)]
-    losses += [("validation", judged, "#c0392b", True)] if judged else []
+    losses = [("steps", trace, _BLUE, False), ("mean of the epoch", means, _BLUE, True)]
+    losses += [("validation", judged, _RED, True)] if judged else []
     found = [_chart("loss", losses, last)] if trace or epochs else []
     for name in names:
         scored = [(x, e.validation.figures[name]) for x, e in zip(ends, epochs, strict=True) if e.validation]
-        found.append(_chart(f"{name} on validation data", [(name, scored, "#2e7d32", True)], last))
+        found.append(_chart(f"{name} on validation data", [(name, scored, _GREEN, True)], last))
     return found
 
 
-def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]], str, bool]], last: float) -> Chart:
+def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]], int, bool]], last: float) -> Chart:
     values = [y for _, points, _, _ in lines for _, y in points if math.isfinite(y)] or [0.0]
     low, high = min(values), max(values)
     is_log = low > 0 and high > _LOGARITHMIC * low
@@ -179,11 +185,11 @@ def _chart(title: str, lines: Sequence[tuple[str, Sequence[tuple[float, float]],
         return x * WIDTH / last, HEIGHT - (scale(y) - scale(low)) * HEIGHT / height
 
     drawn: list[Line] = []
-    for label, points, colour, dotted in lines:
+    for label, points, hue, dotted in lines:
         placed = [(*place(x, y), x, y) for x, y in points if math.isfinite(y)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in placed)
         dots = tuple((x, y, f"epoch {at:g}: {label} {value:.6g}") for x, y, at, value in placed) if dotted else ()
-        drawn.append(Line(label, path, colour, dots))
+        drawn.append(Line(label, path, hue, not dotted, dots))
     whole = max(1, math.ceil(last))
     marks = tuple((n * WIDTH / last, str(n)) for n in range(0, whole + 1, max(1, -(-whole // 10))) if n <= last)
     return Chart(title, tuple(drawn), f"{low:.4g} to {high:.4g}{', logarithmic' if is_log else ''}", marks)

@@ -6,6 +6,7 @@ is lost, a second before it kills what is left. So every operation is begun, and
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -46,7 +47,8 @@ class MpiRanks(Ranks):
         flat = array.reshape(-1)
         for first in range(0, flat.size, _MOST):
             part = flat[first : first + _MOST]
-            self._finish(lambda part=part: self._all.Iallreduce(self._mpi.IN_PLACE, part, self._mpi.SUM))
+            reduce = lambda part=part: self._all.Iallreduce(self._mpi.IN_PLACE, part, self._mpi.SUM)  # noqa: E731
+            self._finish(reduce, self.timeout)
 
     def share(self, content: bytes) -> bytes:
         """See `Ranks.share`."""
@@ -72,14 +74,17 @@ class MpiRanks(Ranks):
         """See `Ranks.abort`; does not return."""
         self._all.Abort(code)
 
-    def _finish(self, begin: Callable[[], Any]) -> None:
-        """Begin an operation and wait for its end."""
+    def _finish(self, begin: Callable[[], Any], timeout: float = math.inf) -> None:
+        """Begin an operation and wait for its end, `timeout` seconds at most."""
         start = time.monotonic()
         with self._translated():
             request = begin()
             while not request.Test():
                 if self.hurried() > PATIENCE:
                     raise lost_rank(self, "it was told to end, and others do not answer: one of them may be lost")
+                if time.monotonic() - start > timeout:
+                    reason = f"others do not answer within {timeout:g} seconds: one of them hangs, or is stopped"
+                    raise lost_rank(self, reason)
                 time.sleep(0 if time.monotonic() - start < _BUSY else _NAP)
 
     @contextmanager

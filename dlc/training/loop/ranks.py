@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dlc.base.diagnostics import DlcError, ExitCode, error
 
 if TYPE_CHECKING:
     from dlc.base.types import Array
+
+
+TIMEOUT: Final = 600.0
 
 
 @dataclass
@@ -24,6 +27,9 @@ class Ranks:
     count: int = 1
     hurried: Callable[[], float] = lambda: 0.0
     """For how many seconds this process has been asked to end: it then waits for others a moment, not for ever."""
+
+    timeout: float = TIMEOUT
+    """Seconds for which a sum waits for the others: they make the same steps, and are there soon unless one hangs."""
 
     @property
     def leads(self) -> bool:

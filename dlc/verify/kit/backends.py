@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dlc.api.backend import Backend, Reason
+from dlc.api.backend import Backend
 from dlc.api.passes import check_chain
 from dlc.base.diagnostics import DlcError
 from dlc.base.types import Type, f32
@@ -26,9 +26,10 @@ from dlc.graph.text import is_inline
 from dlc.ops.linear import MatMul
 from dlc.ops.shape import Reshape
 from dlc.spec import Spec
-from dlc.verify.kit.check import Check, Skipped, Wrong
+from dlc.verify.kit.answers import answer
+from dlc.verify.kit.check import Check, Skipped, Wrong, tried
 from dlc.verify.kit.programs import agree, artifact_of, program_of
-from dlc.verify.kit.random_graphs import feeds, random_graph
+from dlc.verify.kit.random_graphs import drawn, feeds, random_graph
 from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
@@ -92,16 +93,8 @@ def legalises(subject: Subject, entry: Entry) -> str:
         return "it accepts every op"
     answers: dict[str, set[bool]] = {}
     for op in _pool(subject):
-        answer: object = backend.accepts(op)
-        if backend.accepts(op) != answer:
-            raise Wrong(
-                f"accepts({op!r}) gives another answer the second time", "it must depend on the op and the options only"
-            )
-        if answer is False or (isinstance(answer, Reason) and not answer.text.strip()):
-            raise Wrong(
-                f"accepts refuses {op!r} without a reason", 'return Reason("what is not supported", "what would help")'
-            )
-        answers.setdefault(op.text_name, set()).add(answer is True)
+        accepts = answer(lambda op=op: backend.accepts(op), f"accepts({op!r})")
+        answers.setdefault(op.text_name, set()).add(accepts)
     whole = sorted(name for name, found in answers.items() if found == {True})
     part = sorted(name for name, found in answers.items() if found == {True, False})
     if not whole and not part:
@@ -131,7 +124,8 @@ def _graphs(subject: Subject, backend: Backend, ops: int, count: int) -> Iterato
     found = 0
     for k in range(count * subject.rounds * 4):
         seed = subject.seed + k
-        graph = random_graph(seed, ops if asks else min(ops, 8), f32, ask)
+        with tried(drawn(seed)):
+            graph = random_graph(seed, ops if asks else min(ops, 8), f32, ask)
         if len([op for op in graph.ops if not isinstance(op, Input | Constant | Splat)]) >= 2:
             yield seed, graph
             found += 1
@@ -141,9 +135,12 @@ def _graphs(subject: Subject, backend: Backend, ops: int, count: int) -> Iterato
 
 def sample_graph(subject: Subject, backend: Backend) -> Graph:
     """A random graph that a backend builds, all of it in its text. Raises Wrong: there is none."""
-    for _, graph in _graphs(subject, backend, 12, 64):
-        if all(is_inline(t) for t in graph.tensors) and artifact_of(subject, graph, str(backend)) is not None:
-            return graph
+    for seed, graph in _graphs(subject, backend, 12, 64):
+        if not all(is_inline(t) for t in graph.tensors):
+            continue
+        with tried(f"{backend} on {drawn(seed)}"):
+            if artifact_of(subject, graph, str(backend)) is not None:
+                return graph
     raise Wrong("it builds none of 64 random graphs of ops that it accepts", "what is accepted is built")
 
 
@@ -153,7 +150,7 @@ def computes(subject: Subject, entry: Entry) -> str:
     for text, backend in _backends(subject, entry):
         _agrees(subject, backend, text, "two products with a reshape between them", reshaped(), subject.seed)
         for seed, graph in _graphs(subject, backend, OPS, GRAPHS):
-            if _agrees(subject, backend, text, f"the random graph {seed}", graph, seed):
+            if _agrees(subject, backend, text, drawn(seed), graph, seed):
                 built += 1
             else:
                 refused += 1
@@ -167,11 +164,13 @@ def computes(subject: Subject, entry: Entry) -> str:
 
 def _agrees(subject: Subject, backend: Backend, text: str, what: str, graph: Graph, seed: int) -> bool:
     """Whether a graph is built, and not refused with a reason. Raises Wrong: its program gives other values."""
-    program = program_of(subject, graph, text)
-    if program is None:
-        return False
-    values = feeds(graph, seed)
-    agree(f"{text} on {what}", program, values, evaluate(graph, values), backend)
+    what = f"{text} on {what}"
+    with tried(what):
+        program = program_of(subject, graph, text)
+        if program is None:
+            return False
+        values = feeds(graph, seed)
+        agree(what, program, values, evaluate(graph, values), backend)
     return True
 
 

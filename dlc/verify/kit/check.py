@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +30,18 @@ class Skipped(Exception):
         """`help` is what would make it run."""
         super().__init__(text)
         self.help = help
+
+
+@contextmanager
+def tried(what: str) -> Generator[None]:
+    """Whatever is raised inside, apart from what a check says itself, is told with `what` was tried."""
+    try:
+        yield
+    except (Wrong, Skipped):
+        raise
+    except Exception as problem:
+        problem.add_note(what)
+        raise
 
 
 def _always(*_: object) -> bool:

@@ -1,18 +1,14 @@
-"""Checks of frontends and import rules: sample models by value, by text, and damaged in every way."""
+"""Checks of frontends: sample models by value, by text, as programs, and damaged in every way."""
 
 from __future__ import annotations
 
 import base64
 import json
 import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import wraps
-from importlib import import_module
+from itertools import product
 from pathlib import Path
-from pkgutil import walk_packages
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,14 +18,17 @@ from dlc.graph import evaluate, parse_graph, print_graph, verify
 from dlc.plugins.plugin import pip_install
 from dlc.spec import Spec
 from dlc.verify.compare import Tolerance, compare
-from dlc.verify.kit.check import Check, Skipped, Wrong
+from dlc.verify.kit.check import Check, Skipped, Wrong, tried
 from dlc.verify.kit.process import python
+from dlc.verify.kit.programs import Model, agree, program_of
+from dlc.verify.kit.random_graphs import feeds
 from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
     from dlc.api.frontend import Frontend
     from dlc.api.samples import ModelSample
     from dlc.api.source import Source
+    from dlc.base.types import Array
     from dlc.graph import Graph
     from dlc.plugins.entry import Entry
     from dlc.verify.kit.subject import Subject
@@ -58,19 +57,83 @@ def _models(subject: Subject, entry: Entry) -> list[ModelSample]:
 
 
 def reads(subject: Subject, entry: Entry) -> str:
-    """That sample models are read, twice alike, as graphs that verify, print and parse, and give the right values."""
-    frontend, compared = subject.registry.frontend(Spec(entry.name)), 0
+    """That sample models are read, twice alike, as graphs that verify, print and parse, and give the right values.
+
+    So it is with the options that the samples name, each with one model at least; what their values are nobody says.
+    """
+    default, *others = subject.specs(entry)
+    frontend, compared = subject.registry.frontend(default), 0
     samples = _models(subject, entry)
     for sample in samples:
-        compared += _read(subject, sample, frontend)
+        compared += read_sample(subject, sample, frontend)
     if not compared:
         help = "give one ModelSample feeds and outputs, by another implementation or by hand"
         raise Wrong(f"no sample model of {entry.name} says what it computes", help)
-    return f"{len(samples)} models, {compared} with values"
+    for spec in others:
+        _read_with(subject, spec, samples)
+    options = f", read with {len(others)} more options" if others else ""
+    return f"{len(samples)} models, {compared} with values{options}"
 
 
-def _read(subject: Subject, sample: ModelSample, frontend: Frontend) -> bool:
-    name = sample.source.name
+def _read_with(subject: Subject, spec: Spec, samples: list[ModelSample]) -> None:
+    """A spec of the samples reads one of the models; others it may refuse."""
+    frontend, refusals = subject.registry.frontend(spec), list[str]()
+    for sample in samples:
+        try:
+            frontend.graph(sample.source, Report())
+        except DlcError as problem:
+            refusals.append(f"{sample.source.name}: {in_words(problem)}")
+            continue
+        with tried(str(spec)):
+            read_sample(subject, replace(sample, outputs={}), frontend, f" by {spec}")
+    if len(refusals) == len(samples):
+        help = "add a ModelSample that these options are for, or take them out of specs of the Samples of dlc_samples"
+        raise Wrong(f"{spec} reads no sample model: {refusals[0]}", help)
+
+
+def builds(subject: Subject, entry: Entry) -> str:
+    """That programs of the sample models, read as a build reads them, give the values of what is read."""
+    if not subject.all_targets:
+        raise Skipped("no backend is installed", pip_install("c"))
+    built, refused = 0, list[str]()
+    samples = _models(subject, entry)
+    for spec in subject.specs(entry):
+        frontend = subject.registry.frontend(spec)
+        for sample, target in product(samples, subject.all_targets):
+            what = f"{sample.source.name} by {spec} for {target}"
+            try:
+                graph = frontend.graph(sample.source, Report())
+            except DlcError:
+                continue  # `reads` says whether that is right
+            with tried(what):
+                program = program_of(subject, Model(sample.source, frontend, entry.package), target)
+                if program is None:
+                    refused.append(what)
+                    continue
+                values = {**feeds(graph, subject.seed), **_values(graph, sample)}
+                if values.keys() == {i.name for i in graph.inputs}:
+                    backend = subject.registry.backend(Spec.parse(target))
+                    agree(what, program, values, evaluate(graph, values), backend)
+            built += 1
+    if not built:
+        help = "add a ModelSample of ops that the target has; --target chooses another one"
+        raise Wrong(f"no sample model of {entry.name} is built: {', '.join(refused)} are refused", help)
+    return f"{built} programs" + (f", {len(refused)} refused" if refused else "")
+
+
+def _values(graph: Graph, sample: ModelSample) -> dict[str, Array]:
+    """Of the inputs that the sample says, as far as an option has not changed their shapes."""
+    found: dict[str, Array] = {}
+    for i in graph.inputs:
+        given = np.asarray(sample.feeds.get(i.name, ()))
+        if i.name in sample.feeds and (given.shape == i.shape or (i.type.is_open and given.ndim == len(i.shape))):
+            found[i.name] = given.astype(i.dtype.numpy)
+    return found
+
+
+def read_sample(subject: Subject, sample: ModelSample, frontend: Frontend, how: str = "") -> bool:
+    """Whether the sample says what the model computes. `how` it is read is told behind its name."""
+    name = f"{sample.source.name}{how}"
     try:
         graph = frontend.graph(sample.source, Report())
     except DlcError as problem:
@@ -110,10 +173,11 @@ def _compare(name: str, graph: Graph, sample: ModelSample) -> None:
 
 def survives(subject: Subject, entry: Entry) -> str:
     """That damaged models end in a graph or a message: no traceback, no endless loop, no memory without bounds."""
-    return _survives(subject, entry.name, _models(subject, entry))
+    return survive(subject, entry.name, _models(subject, entry))
 
 
-def _survives(subject: Subject, frontend: str, samples: list[ModelSample]) -> str:
+def survive(subject: Subject, frontend: str, samples: list[ModelSample]) -> str:
+    """See `survives`, of models that a frontend reads."""
     count = 0
     for sample in samples:
         reader = subject.registry.frontend(Spec(frontend))
@@ -152,84 +216,8 @@ def _companions(frontend: Frontend, source: Source) -> dict[str, str]:
     return {str(path.relative_to(root)): base64.b64encode(path.read_bytes()).decode() for path in paths}
 
 
-def imports(subject: Subject, entry: Entry) -> str:
-    """That every import rule is used by a sample model, and that these give the right values."""
-    called: dict[tuple[str, int, str], int] = {}
-    counted = _counted(entry.load(), entry.name, called)
-    others = [r for r in subject.registry.onnx_rules if (r.plugin, r.domain) != (entry.plugin, entry.name)]
-    own = next(r for r in subject.registry.onnx_rules if (r.plugin, r.domain) == (entry.plugin, entry.name))
-    frontend = _onnx(subject).with_onnx_rules((*others, replace(own, load=lambda: counted)), lambda: subject.classes)
-    compared = 0
-    for sample in subject.samples.models:
-        if sample.source.suffix == ".onnx":
-            compared += _read(subject, sample, frontend)
-    if unused := [mark for mark, times in called.items() if not times]:
-        operator, since, domain = unused[0]
-        help = "add a ModelSample with the operator to models of the Samples of dlc_samples"
-        raise Wrong(f"no sample model uses the rule of {domain or 'ai.onnx'}.{operator} since version {since}", help)
-    if not compared:
-        raise Wrong("no sample model says what it computes", "give one ModelSample feeds and outputs")
-    return f"{len(called)} rules, {compared} models with values"
-
-
-def imports_survive(subject: Subject, entry: Entry) -> str:
-    """See `survives`, of models with operators of the plugin."""
-    _onnx(subject)
-    samples = [s for s in subject.samples.models if s.source.suffix == ".onnx"]
-    if not samples:
-        raise Wrong(
-            f"no sample model uses the rules of {entry.name}", "add a ModelSample to the Samples of dlc_samples"
-        )
-    return _survives(subject, "onnx", samples)
-
-
-def _onnx(subject: Subject) -> Frontend:
-    if "onnx" not in subject.registry.frontends:
-        raise Skipped("the ONNX frontend is not installed", pip_install("onnx"))
-    return subject.registry.frontend(Spec("onnx"))
-
-
-def _counted(module: ModuleType, domain: str, called: dict[tuple[str, int, str], int]) -> ModuleType:
-    """A module with the rules of another one, which count how often they are used."""
-    found = ModuleType(module.__name__)
-    for k, (function, marks) in enumerate(_rules(module)):
-        own = [mark for mark in marks if (mark[2] or "ai.onnx") == domain or mark[2] == domain]
-        called.update(dict.fromkeys(own, 0))
-        counting: Any = _counting(function, own, called)
-        counting.__module__, counting.onnx_rules = found.__name__, list(marks)
-        setattr(found, f"rule_{k}", counting)
-    return found
-
-
-def _counting(
-    function: Callable[..., Any], marks: list[tuple[str, int, str]], called: dict[tuple[str, int, str], int]
-) -> Callable[..., Any]:
-    @wraps(function)
-    def rule(node: Any) -> Any:
-        # A function may be the rule of several operators, and of several versions of one.
-        own = [m for m in marks if m[0] == node.proto.op_type and m[1] <= node.version]
-        if own:
-            called[max(own, key=lambda m: m[1])] += 1
-        return function(node)
-
-    return rule
-
-
-def _rules(module: ModuleType) -> Iterator[tuple[Callable[..., Any], list[tuple[str, int, str]]]]:
-    """Functions of a module, or of all modules of a package, with their marks."""
-    parts = walk_packages(getattr(module, "__path__", ()), f"{module.__name__}.")
-    for each in (module, *(import_module(p.name) for p in parts)):
-        for value in list(vars(each).values()):
-            marks = getattr(value, "onnx_rules", None)
-            if callable(value) and marks and getattr(value, "__module__", "") == each.__name__:
-                yield value, marks
-
-
 CHECKS = (
     Check("frontend-reads", "sample models are read, twice alike, with the right values", reads, "frontends"),
+    Check("frontend-builds", "programs of sample models give the values of what is read", builds, "frontends"),
     Check("frontend-hostile", "damaged models end in a graph or a message", survives, "frontends"),
-    Check("import-rules", "every rule is used by a sample model, with the right values", imports, "onnx_rules"),
-    Check(
-        "import-hostile", "damaged models with its operators end in a graph or a message", imports_survive, "onnx_rules"
-    ),
 )

@@ -14,8 +14,8 @@ from dlc.base.report import Report
 from dlc.graph import Graph, evaluate, verify
 from dlc.spec import Spec
 from dlc.verify.compare import Tolerance, compare
-from dlc.verify.kit.check import Check, Skipped, Wrong
-from dlc.verify.kit.random_graphs import feeds, random_graph
+from dlc.verify.kit.check import Check, Skipped, Wrong, tried
+from dlc.verify.kit.random_graphs import drawn, feeds, random_graph
 from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _graphs(subject: Subject) -> Iterator[tuple[str, Graph]]:
         yield f"samples.graphs[{k}]", graph
     for k in range(GRAPHS * subject.rounds):
         seed = subject.seed + k
-        yield f"random_graph({seed}, {OPS})", random_graph(seed, OPS)
+        yield drawn(seed), random_graph(seed, OPS)
 
 
 def _before(subject: Subject, stage: AnyPass, graph: Graph) -> Any:
@@ -69,11 +69,11 @@ def keeps_values(subject: Subject, entry: Entry) -> str:
     count = 0
     for text, stage in _stages(subject, entry):
         for name, graph in _graphs(subject):
-            state = _before(subject, stage, graph)
-            after = _graph_of(stage.run(state, Report()), stage)
-            _check_same(
-                f"{text} on {name}", graph, after, "ops" if stage.level_out == "ops" else "kernels", subject.seed
-            )
+            with tried(f"{text} on {name}"):
+                state = _before(subject, stage, graph)
+                after = _graph_of(stage.run(state, Report()), stage)
+                level = "ops" if stage.level_out == "ops" else "kernels"
+                _check_same(f"{text} on {name}", graph, after, level, subject.seed)
             count += 1
     if not count:
         raise Skipped("it computes something else on purpose (computes_other)")
@@ -108,30 +108,29 @@ def is_pure(subject: Subject, entry: Entry) -> str:
     count = 0
     for text, stage in _stages(subject, entry):
         for name, graph in _graphs(subject):
-            state = _before(subject, stage, graph)
-            digest = _graph_of(state, stage).digest
-            once = stage.run(state, Report())
-            if _graph_of(state, stage).digest != digest:
-                raise Wrong(f"{text} on {name} changes the graph that it is given", "build a new one: state.rewrite")
-            again = (
-                type(stage).from_spec(stage.to_spec()).run(state, Report())
-                if not _has_rules(subject)
-                else stage.run(state, Report())
-            )
-            if again != once:
-                raise Wrong(
-                    f"{text} on {name} gives another result the second time",
-                    "run must depend on its fields and the state only: no counters, random numbers, or order of sets",
-                )
-            if stage.idempotent and stage.run(once, Report()) != once:
-                raise Wrong(
-                    f"{text} on {name}: a second run changes more, idempotent says it does not",
-                    "mend it, or leave idempotent out",
-                )
+            with tried(f"{text} on {name}"):
+                _check_pure(f"{text} on {name}", subject, stage, _before(subject, stage, graph))
             count += 1
     if not count:
         raise Skipped("it computes something else on purpose (computes_other)")
     return f"{count} graphs"
+
+
+def _check_pure(what: str, subject: Subject, stage: AnyPass, state: Any) -> None:
+    digest = _graph_of(state, stage).digest
+    once = stage.run(state, Report())
+    if _graph_of(state, stage).digest != digest:
+        raise Wrong(f"{what} changes the graph that it is given", "build a new one: state.rewrite")
+    again = stage if _has_rules(subject) else type(stage).from_spec(stage.to_spec())
+    if again.run(state, Report()) != once:
+        raise Wrong(
+            f"{what} gives another result the second time",
+            "run must depend on its fields and the state only: no counters, random numbers, or order of sets",
+        )
+    if stage.idempotent and stage.run(once, Report()) != once:
+        raise Wrong(
+            f"{what}: a second run changes more, idempotent says it does not", "mend it, or leave idempotent out"
+        )
 
 
 def _has_rules(subject: Subject) -> bool:
@@ -169,7 +168,8 @@ def rule_holds(subject: Subject, entry: Entry) -> str:
     for name, graph in _graphs(subject):
         report = Report()
         try:
-            after = simplify.run(graph, report)
+            with tried(f"{entry.name} on {name}"):
+                after = simplify.run(graph, report)
         except DlcError as problem:
             raise Wrong(
                 f"{entry.name} on {name}: {in_words(problem)}", "return an op of the type that was there"

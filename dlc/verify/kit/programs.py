@@ -31,13 +31,29 @@ if TYPE_CHECKING:
     from dlc.verify.kit.subject import Subject
 
 
-def artifact_of(subject: Subject, graph: Graph, spec: str) -> Artifact | None:
-    """What a target makes of a graph; None where it refuses the model, with a reason."""
+@dataclass(frozen=True)
+class Model:
+    """What programs are made of: a model's file, and what reads it."""
+
+    source: Source
+    frontend: Frontend
+    package: str = "dlc"
+    """Of the frontend."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> Model:
+        """A graph that is in memory."""
+        return cls(Source(label="graph"), _frontend_of(graph))
+
+
+def artifact_of(subject: Subject, model: Model | Graph, spec: str) -> Artifact | None:
+    """What a target makes of a model; None where it refuses the model, with a reason."""
     compiler = subject.compiler
+    given = Model.of(model) if isinstance(model, Graph) else model
     try:
         pipeline = resolve(subject.registry, compiler.config, spec)
-        session = session_of(subject.registry, compiler.cache, Path(), 1)
-        build = compile_source(Source(label="graph"), _frontend_of(graph), "dlc", pipeline, session)
+        session = session_of(subject.registry, compiler.cache, given.source.path or Path(), 1)
+        build = compile_source(given.source, given.frontend, given.package, pipeline, session)
     except DlcError as problem:
         if problem.exit_code in (ExitCode.MODEL, ExitCode.LIMIT):
             return None
@@ -45,8 +61,8 @@ def artifact_of(subject: Subject, graph: Graph, spec: str) -> Artifact | None:
     return cast("Artifact", build.last.value)
 
 
-def program_of(subject: Subject, graph: Graph, spec: str) -> Any:
-    """The loaded program of a graph; None where the target refuses the model, with a reason.
+def program_of(subject: Subject, model: Model | Graph, spec: str) -> Any:
+    """The loaded program of a model; None where the target refuses the model, with a reason.
 
     Raises:
         Skipped: programs of the target cannot run on this machine.
@@ -54,7 +70,7 @@ def program_of(subject: Subject, graph: Graph, spec: str) -> Any:
     from dlc.runtime.install import install
     from dlc.runtime.loading import load
 
-    artifact = artifact_of(subject, graph, spec)
+    artifact = artifact_of(subject, model, spec)
     if artifact is None:
         return None
     directory = Path(tempfile.mkdtemp(prefix="dlc-"))

@@ -249,6 +249,11 @@ KINDS: tuple[Callable[[Maker], Op], ...] = (
 )
 
 
+def drawn(seed: int) -> str:
+    """How messages call a random graph: `dlc plugins test NAME --seed N` draws it first."""
+    return f"the random graph of --seed {seed}"
+
+
 def random_graph(
     seed: int,
     ops: int,
@@ -298,10 +303,10 @@ def _name(op: Op, name: str, origins: dict[str, tuple[str, ...]]) -> None:
 
 
 def feeds(graph: Graph, seed: int) -> dict[str, Array]:
-    """Normal values for floats, small numbers for the rest."""
+    """Normal values for floats, small numbers for the rest; none for inputs whose sizes a call decides."""
     rng = np.random.default_rng(seed)
     out: dict[str, Array] = {}
-    for i in graph.inputs:
+    for i in (i for i in graph.inputs if not i.type.is_open):
         drawn = (
             rng.normal(0, 1, i.shape) if i.dtype.is_float else rng.integers(0, 2 if i.dtype is bool_ else 9, i.shape)
         )

@@ -6,13 +6,13 @@ has to end in the diagnostic; those that are not are built and called, all at on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dlc.api.backend import Backend, Reason
+from dlc.api.backend import Backend
 from dlc.base.extents import symbol
 from dlc.base.types import DTYPES, Array, DType, Type, bool_, f32, i32, i64
 from dlc.graph import Call, Constant, Graph, Input, Op, Tensor, evaluate
@@ -23,6 +23,7 @@ from dlc.kernel.scalar import SCALARS, Scalar
 from dlc.ops.elementwise import Maximum
 from dlc.ops.shape import Transpose
 from dlc.spec import Spec
+from dlc.verify.kit.answers import answer
 from dlc.verify.kit.check import Check, Skipped, Wrong
 from dlc.verify.kit.programs import agree, artifact_of, program_of
 from dlc.verify.kit.subject import in_words
@@ -70,31 +71,13 @@ def refuses(subject: Subject, entry: Entry) -> str:
     return f"{what}; {built} built"
 
 
-def _answer(ask: Callable[[], object], question: str) -> bool:
-    """Whether something is accepted. Raises Wrong: the answer is none, or another one the second time."""
-    try:
-        answer, again = ask(), ask()
-    except Exception as problem:  # a plugin's code may raise anything
-        raise Wrong(
-            f"{question} fails: {in_words(problem)}", "answer every question: with True or a Reason"
-        ) from problem
-    if answer != again:
-        raise Wrong(f"{question} gives another answer the second time", "it must depend on what it is given only")
-    if answer is True:
-        return True
-    if not isinstance(answer, Reason) or not answer.text.strip():
-        help = 'return Reason("what is not supported", "what would help")'
-        raise Wrong(f"{question} refuses without a reason: {answer!r}", help)
-    return False
-
-
 def _types(backend: Backend) -> tuple[list[DType], list[DType]]:
     """Element types of which it has arrays and scalars, and all others; shapes that a call decides are asked about."""
     found: tuple[list[DType], list[DType]] = [], []
     shapes = ((), _SHAPE, (0, 3), (symbol("n", 1, 4), 3))
     for dtype in DTYPES.values():
         asked = [Type(dtype, shape) for shape in shapes]
-        answers = [_answer(lambda t=t: backend.accepts_type(t), f"accepts_type({t})") for t in asked]
+        answers = [answer(lambda t=t: backend.accepts_type(t), f"accepts_type({t})") for t in asked]
         found[not all(answers[:2])].append(dtype)
     return found
 
@@ -121,7 +104,7 @@ def _functions(backend: Backend, taken: frozenset[DType]) -> tuple[list[_Trial],
         inputs = tuple(Input(f"{scalar.name}_{k}", p.type) for k, p in enumerate(kernel.params))
         call = Call(kernel, inputs)
         if backend.accepts(call) is True:
-            takes = _answer(lambda k=kernel: backend.accepts_kernel(k), f"accepts_kernel of {scalar.name}")
+            takes = answer(lambda k=kernel: backend.accepts_kernel(k), f"accepts_kernel of {scalar.name}")
             feeds = {i.name: _argument(scalar, i.type, k) for k, i in enumerate(inputs)}
             found[not takes].append(_Trial(f"a kernel of {scalar.name}", (call,), _KERNELS_HELP, feeds))
     return found

@@ -37,7 +37,8 @@ WIDTH = 1000
 """Of the drawing, in its own units; the page scales it."""
 LANES = ("configure", "load", "compute", "store")
 _LANE_HEIGHT = 26
-_COLOURS = {"configure": "#999", "load": "#5b8fc9", "compute": "#d1803a", "store": "#5a9e5a"}
+_HUES = {"configure": 280, "load": 212, "compute": 28, "store": 130}
+"""Of the colours of lanes, in degrees."""
 _MARKS = 10
 """Parts of the time axis."""
 
@@ -105,7 +106,7 @@ class Bar:
     y: float
     width: float
     height: float
-    colour: str
+    hue: int
     title: str
     """Shown on hover."""
 
@@ -143,7 +144,7 @@ def timeline_html(program: Program, title: str, assumptions: Assumptions | None 
         lines=[_line(program, entry, assumptions) for entry in sections_of(program)],
         headings=HEADINGS,
         right=RIGHT,
-        lanes=[(name, k * _LANE_HEIGHT, _COLOURS[name]) for k, name in enumerate(LANES)],
+        lanes=[(name, k * _LANE_HEIGHT, _HUES[name]) for k, name in enumerate(LANES)],
         width=WIDTH,
         height=_LANE_HEIGHT * len(LANES),
     )
@@ -217,7 +218,7 @@ def _line(program: Program, entry: Entry, assumptions: Assumptions) -> Line:
                 f"{cost.number}: {cost.title}{name}; {lane} {busy[lane]:,} of {cost.times.total:,} cycles "
                 f"from {cost.start:,}; bound: {cost.times.bound}"
             )
-            bars.append(Bar(at, y, (last - first) * WIDTH / end, _LANE_HEIGHT - 6, _COLOURS[lane], title))
+            bars.append(Bar(at, y, (last - first) * WIDTH / end, _LANE_HEIGHT - 6, _HUES[lane], title))
     marks = tuple((k * WIDTH / _MARKS, f"{k * end // _MARKS:,}") for k in range(_MARKS))
     said = (*facts(total(costs, program.target)), ("operands", fusion_line(fusion_facts(program, entry))))
     table = [(row[0], _text(program, cost), *row[2:]) for cost, row in zip(costs, rows(program, costs), strict=True)]
