@@ -100,7 +100,7 @@ def test_verify_against_another_target(dlc: Dlc, monkeypatch: pytest.MonkeyPatch
     assert (ran.code, ran.document["outputs"][0]["rtol"]) == (ExitCode.OK, 5e-3)
 
     def wrong(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        return {"y": program(**feeds)["y"] + np.float32(0.5)}
+        return {"y": program(x=feeds["x"])["y"] + np.float32(0.5)}
 
     monkeypatch.setattr("dlc.cli.other_target.call", wrong)
     ran = dlc("verify", "out", "x.npy", "--model", "small.onnx", "--reference", other)
