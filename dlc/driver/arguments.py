@@ -87,7 +87,7 @@ def _is_path(value: object) -> bool:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, Integral) and type(value) is not bool
+    return not isinstance(value, bool) and isinstance(value, Integral)
 
 
 def _is_count(value: object) -> bool:

@@ -82,11 +82,12 @@ def parse(source: Source, frontend: Frontend, package: str) -> BuildStep:
 
 def _place(problem: BaseException) -> str:
     """The innermost line that is no op's: where a frontend makes the op."""
+    import functools
     import traceback
 
     frames = reversed(traceback.extract_tb(problem.__traceback__))
     ours = tuple(str(Path(__file__).parents[1] / part) for part in ("graph", "kernel", "ops"))
-    found = next((f for f in frames if not f.filename.startswith((*ours, "<"))), None)
+    found = next((f for f in frames if not f.filename.startswith((*ours, functools.__file__, "<"))), None)
     return f"{Path(found.filename).name}, line {found.lineno}" if found else "the frontend"
 
 

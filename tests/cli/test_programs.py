@@ -1,13 +1,15 @@
 """`dlc run` and `dlc verify`: where inputs come from, what is compared with what, and what is said about it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dlc.api.program import Program
 from dlc.base.diagnostics import ExitCode
+from dlc.base.types import Array
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import small
 from tests.conftest import Golden
@@ -96,8 +98,11 @@ def test_verify_against_another_target(dlc: Dlc, monkeypatch: pytest.MonkeyPatch
     # The less exact of two targets says how far they may be from each other.
     ran = dlc("verify", "out", "x.npy", "--model", "small.onnx", "--reference", "s2train", "--json")
     assert (ran.code, ran.document["outputs"][0]["rtol"]) == (ExitCode.OK, 5e-3)
-    values = "dlc.cli.other_target.call"
-    monkeypatch.setattr(values, lambda program, feeds: {"y": program(**feeds)["y"] + np.float32(0.5)})
+
+    def wrong(program: Program, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": program(x=feeds["x"])["y"] + np.float32(0.5)}
+
+    monkeypatch.setattr("dlc.cli.other_target.call", wrong)
     ran = dlc("verify", "out", "x.npy", "--model", "small.onnx", "--reference", other)
     assert ran.code == ExitCode.MISMATCH
     assert "MISMATCH: 8 of 8 elements" in ran.out

@@ -50,8 +50,8 @@ def feeds(graph: Graph, seed: int) -> dict[str, Array]:
 
 
 def test_a_condition_guards_no_subscript_beside_it() -> None:
-    b, at, d = np.float32([1, -1, 2, 0, 3]), np.int32([2, -1, 4, 99, 1]), np.int32([0, 2, 4, 1, -1])
-    found = evaluate(parse(GUARDS), {"b": b, "at": at, "d": d})
+    at, d = (np.array(x, np.int32) for x in ([2, -1, 4, 99, 1], [0, 2, 4, 1, -1]))
+    found = evaluate(parse(GUARDS), {"b": np.array([1, -1, 2, 0, 3], np.float32), "at": at, "d": d})
     # What is outside is skipped and keeps its value, here 0, whatever the other side of `and` says.
     assert list(found["x"]) == [0, 5, 7, 5, 7]
     assert list(found["y"]) == [7, 5, 7, 5, 7]
