@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dlc.base.diagnostics import DlcError
 from dlc.driver.session import StepFailed
 from dlc.verify.kit import (
+    allocators,
     backends,
     builds,
     contract,
@@ -36,6 +37,7 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
         passes,
         schedules,
         optimizers,
+        allocators,
         frontends,
         backends,
         refusals,
