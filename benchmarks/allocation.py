@@ -1,6 +1,6 @@
 """Offsets of bare instances: arena over bound and processor seconds of every strategy, the proofs of `exact`.
 
-    python benchmarks/allocation.py DIRECTORY [--strategies greedy,search,auto,exact] [--work 1000] [--align 1]
+    python benchmarks/allocation.py DIRECTORY [--strategies greedy,search,auto,exact] [--work 400] [--align 1]
     python benchmarks/allocation.py DIRECTORY --within 1048576
     python benchmarks/allocation.py --growth [--most 60000]
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", nargs="?", type=Path)
     parser.add_argument("--strategies", default="greedy,best-fit,search,auto")
-    parser.add_argument("--work", type=int, default=1000, help="millions of steps of the allocator")
+    parser.add_argument("--work", type=int, default=400, help="millions of steps of the allocator")
     parser.add_argument("--align", type=int, default=1)
     parser.add_argument("--within", type=int, metavar="BYTES")
     parser.add_argument("--growth", action="store_true")
@@ -95,9 +95,9 @@ def within(directory: Path, capacity: int, work: int) -> None:
 
 
 def made(count: int, seed: int = 0) -> list[Buffer]:
-    """Chains of short-lived buffers, one in twenty that lives for longer, one in a hundred for most of the time.
+    """Chains of short-lived buffers, one in twenty that lives for longer, twenty that live for most of the time.
 
-    Sizes spread over four orders of magnitude, in units of 512 bytes, as those of activations do.
+    So about as many are live at a step whatever the count. Sizes spread over four orders of magnitude, in units of 512 bytes, as those of activations do.
     """
     draw = random.Random(seed)
     buffers: list[Buffer] = []
@@ -105,7 +105,7 @@ def made(count: int, seed: int = 0) -> list[Buffer]:
         kind = draw.random()
         length = (
             draw.randint(count // 2, count)
-            if kind < min(0.01, 100 / count)
+            if kind < 20 / count
             else draw.randint(10, 200)
             if kind < 0.06
             else draw.randint(1, 4)

@@ -63,7 +63,7 @@ def read(path: Path) -> Bare:
     buffers: list[Buffer] = []
     aligns: set[int] = {1}
     try:
-        columns = _columns(path, next(rows, []))
+        columns = _columns(path, next(rows, list[str]()))
         for row in rows:
             if not row:
                 continue

@@ -37,7 +37,7 @@ from dlc.passes.memory import MemoryModel, overwritten_inputs
 from dlc.placement import Allocator, Buffer, Lifetimes, Placement, Task, check_placement, lifetimes, place
 from dlc.spec import Bytes, option
 
-_WORK: Final = {"auto": 1000, "exact": 10_000}
+_WORK: Final = {"auto": 400, "exact": 10_000}
 """Millions of steps of the allocator by default."""
 
 
@@ -63,8 +63,8 @@ class PlanMemory(Pass[Plan, Plan]):
     allocator: str = option("", "what decides for exact and auto; by default the first that can be used")
     work: int | None = option(
         None,
-        "what the allocator may do, in millions of its steps, of which 300 take about a second; "
-        "by default 1000 for auto, 10000 for exact",
+        "what the allocator may do, in millions of its steps, of which 200 take about a second; "
+        "by default 400 for auto, 10000 for exact",
         low=1,
     )
     seconds: float | None = option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
@@ -24,9 +25,7 @@ class CpSat(Allocator):
 
     def decide(self, instance: Instance, capacity: int, work: int, deadline: float | None) -> Decision:
         """See `Allocator.decide`."""
-        from ortools.sat.python import cp_model  # pyright: ignore
-
-        cp: Any = cp_model
+        cp: Any = import_module("ortools.sat.python.cp_model")
         model: Any = cp.CpModel()
         offsets = [model.new_int_var(0, capacity - size, "") for size in instance.sizes]
         lives = [

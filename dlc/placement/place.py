@@ -29,7 +29,7 @@ Strategy = Literal["none", "greedy", "best-fit", "search", "exact", "auto"]
 WORK_PER_BUDGET = 128  # inspected spans per unit of budget
 MANY_PAIRS = 1 << 18  # buffers live together beyond which the table of all of them is made only if it may help
 MOST_PAIRS = 1 << 22  # beyond which it is not made at all: it would take a gigabyte
-EXACT_WORK = 10**9  # what an allocator may do by default: a few seconds
+EXACT_WORK = 4 * 10**8  # what an allocator may do by default: two to four seconds
 _FIRST = 32  # the part of it that auto has done before it searches
 
 

@@ -47,7 +47,7 @@ Align = Annotated[
 ]
 Allocator = Annotated[str, typer.Option(metavar="NAME", help="What decides for exact and auto: dlc list allocators.")]
 Work = Annotated[
-    str, typer.Option(metavar="N", help="What the allocator may do, in millions of its steps: 300 take about a second.")
+    str, typer.Option(metavar="N", help="What the allocator may do, in millions of its steps: 200 take about a second.")
 ]
 Seconds = Annotated[
     str, typer.Option(metavar="N", help="Wall-clock limit of the allocator; then results depend on the machine.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dlc.placement import Allocator, Buffer, Instance, check_placement
 from dlc.verify.kit.check import Check, Skipped, Wrong
@@ -47,7 +47,7 @@ def _instances(seed: int, count: int) -> Iterator[list[Buffer]]:
 
 
 def _usable(entry: Entry) -> Allocator:
-    kind: type[Allocator] = entry.load()
+    kind: Any = entry.load()
     if not (isinstance(kind, type) and issubclass(kind, Allocator)):
         raise Wrong(f"{entry.name} is not an Allocator", "derive it from dlc.placement.Allocator")
     if lacks := kind.lacks():
