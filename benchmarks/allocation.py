@@ -97,7 +97,8 @@ def within(directory: Path, capacity: int, work: int) -> None:
 def made(count: int, seed: int = 0) -> list[Buffer]:
     """Chains of short-lived buffers, one in twenty that lives for longer, twenty that live for most of the time.
 
-    So about as many are live at a step whatever the count. Sizes spread over four orders of magnitude, in units of 512 bytes, as those of activations do.
+    So about as many are live at a step whatever the count. Sizes spread over four orders of magnitude, in units of 512
+    bytes, as those of activations do.
     """
     draw = random.Random(seed)
     buffers: list[Buffer] = []

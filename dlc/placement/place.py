@@ -152,9 +152,14 @@ class _Asking:
         return _Known(self.bound, least.floor, best, least.late)
 
 
+def _cost(buffers: Sequence[Buffer]) -> int:
+    """Entries of the table of buffers that are live together, with what a buffer itself costs."""
+    return pairs(buffers) + 16 * len(buffers)
+
+
 def _greedy(buffers: Sequence[Buffer], align: int, bound: int) -> Candidate:
     """The best of first fit in three orders; of very many buffers that are live together, first fit by birth."""
-    if pairs(buffers) > MOST_PAIRS:
+    if _cost(buffers) > MOST_PAIRS:
         return _swept(buffers, align)
     task = problem(buffers, align)
     found: list[Candidate] = []
@@ -168,7 +173,7 @@ def _greedy(buffers: Sequence[Buffer], align: int, bound: int) -> Candidate:
 
 def _in_order(buffers: Sequence[Buffer], align: int, fit: Fit, name: str) -> Candidate:
     """Largest first, by a gap rule."""
-    if pairs(buffers) > MOST_PAIRS:
+    if _cost(buffers) > MOST_PAIRS:
         return _swept(buffers, align)
     offsets, arena = place_in_order(task := problem(buffers, align), by_size(task), fit)
     return Candidate(offsets, arena, f"{name} by size", 1)
@@ -176,7 +181,7 @@ def _in_order(buffers: Sequence[Buffer], align: int, fit: Fit, name: str) -> Can
 
 def _searched(buffers: Sequence[Buffer], align: int, bound: int, seed: int, work: int) -> Candidate:
     """Greedy rules and repair, unless very many buffers are live together and first fit by birth reaches the bound."""
-    many = pairs(buffers)
+    many = _cost(buffers)
     swept = _swept(buffers, align) if many > MANY_PAIRS else None
     if swept is not None and (swept.arena == bound or many > MOST_PAIRS):
         return swept
