@@ -24,11 +24,12 @@ from dlc.base.level import Level
 from dlc.spec import Configurable, Spec, fault
 
 if TYPE_CHECKING:
-    from dlc.api.parts import TrainingParts
+    from dlc.api.parts import Part, TrainingParts
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
     from dlc.base.report import Report
     from dlc.graph.graph import Graph
+    from dlc.placement import Allocator
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -67,6 +68,11 @@ class Pass(Configurable, ABC, Generic[S, T]):
 
         Of a graph, a pass sees the ops alone: the graphs that ops hold are handed to it one after another, afterwards.
         """
+
+    def with_allocators(self, allocators: Sequence[Part[Allocator]]) -> AnyPass:
+        """The pass with the solvers for offsets that there are; itself when it places nothing."""
+        del allocators
+        return self
 
     def with_rules(self, rules: Iterable[object]) -> AnyPass:
         """The pass with the rules that plugins add; itself when it applies none."""

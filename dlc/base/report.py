@@ -31,6 +31,9 @@ class Report:
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     """What the user should know before the result is used, told by every build that uses it, also from the cache."""
 
+    passing: str = ""
+    """Why another run may give another result, as where a time limit ended a search; the cache does not keep such."""
+
     def count(self, what: str, n: int = 1) -> None:
         """Add `n` to the statistic `what`."""
         self.counts[what] = self.counts.get(what, 0) + n

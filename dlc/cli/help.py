@@ -66,6 +66,8 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "plan": (
         ("dlc plan model.onnx", "peak memory, lower bound and the overhead over it"),
         ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a training program"),
+        ("dlc plan model.onnx --strategy exact --limit 256KiB", "the least arena, proven; exit code 4 above the limit"),
+        ("dlc plan buffers.csv --strategy auto -o placed.csv", "offsets for lines of id,lower,upper,size"),
     ),
     "report": (
         ("dlc report out", "layers, kernels and memory of a program that was built with --record or --html"),

@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, tuple[Kind, ...]]] = {
     "optimizers": ("optimizers",),
     "losses": ("losses",),
     "initializers": ("initializers",),
+    "allocators": ("allocators",),
 }
 """What can be listed of what plugins offer → the tables needed for it."""
 
@@ -85,7 +86,7 @@ def listing(kind: str, config: Config) -> Listing:
 
 def overview(config: Config, width: int) -> Listing:
     """What can be listed: names of all that is installed, but for ops, which are many and take long to import."""
-    simple: tuple[Kind, ...] = ("schedules", "optimizers", "losses", "initializers")
+    simple: tuple[Kind, ...] = ("schedules", "optimizers", "losses", "initializers", "allocators")
     registry = load_registry(config.disabled, kinds=("frontends", "backends", "passes", "pipelines", *simple))
     names = {
         "frontends": sorted(registry.frontends),

@@ -139,7 +139,8 @@ class Session:
         self.on_start(Running(stage.title or stage.spec))
         value_in = given.value  # loading it may run an earlier step again; that is not this step's time
         record, payloads = self._run(stage, value_in, key)
-        self.cache.save(key, payloads, record.to_meta())
+        if not record.report.passing:
+            self.cache.save(key, payloads, record.to_meta())
         return record, payloads
 
     def _run(self, stage: Stage[S, T], value: S, key: Key) -> Made[T]:

@@ -5,6 +5,7 @@ here knows graphs or tensors, and nothing imports the rest of the compiler.
 """
 
 from dlc.placement.aliases import Storages, View, merge_views
+from dlc.placement.allocator import Allocator, Decision, Instance
 from dlc.placement.buffers import Buffer, Placement, max_live
 from dlc.placement.check import check_placement
 from dlc.placement.lifetimes import Lifetimes, lifetimes, peak_of
@@ -13,7 +14,10 @@ from dlc.placement.place import Strategy, place
 from dlc.placement.tasks import OrderResult, Task
 
 __all__ = [
+    "Allocator",
     "Buffer",
+    "Decision",
+    "Instance",
     "Lifetimes",
     "OrderResult",
     "Placement",

@@ -29,6 +29,8 @@ class Placement:
     method: str  # which rule found these offsets, for the report
     proven: bool  # no smaller arena exists
     tries: int  # complete or abandoned placements attempted
+    floor: int  # bytes: smaller arenas are proven impossible; the bound, or more where a complete search refuted more
+    late: bool = False  # a time limit ended the search: another run may find another placement
 
     @property
     def gap(self) -> float:

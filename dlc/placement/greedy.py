@@ -101,6 +101,11 @@ def by_area(task: Problem) -> list[int]:
     return _ranked(task, lambda i: (task.sizes[i] * (task.buffers[i].birth - task.buffers[i].death), -task.sizes[i]))
 
 
+def by_lifetime(task: Problem) -> list[int]:
+    """Longest lifetime first, larger ones first among equals."""
+    return _ranked(task, lambda i: (task.buffers[i].birth - task.buffers[i].death, -task.sizes[i]))
+
+
 def by_conflicts(task: Problem) -> list[int]:
     """Most conflicting bytes first."""
     return _ranked(task, lambda i: (-sum([task.sizes[j] for j in task.conflicts[i]]) - task.sizes[i], -task.sizes[i]))
@@ -146,5 +151,10 @@ ORDERS: tuple[tuple[str, Callable[[Problem], list[int]]], ...] = (
     ("conflicts", by_conflicts),
     ("urgency", by_urgency),
     ("breadth", by_breadth),
+)
+FEW_ORDERS: tuple[tuple[str, Callable[[Problem], list[int]]], ...] = (
+    ("size", by_size),
+    ("lifetime", by_lifetime),
+    ("area", by_area),
 )
 FITS: tuple[tuple[str, Fit], ...] = (("first-fit", first_fit), ("best-fit", best_fit))

@@ -51,6 +51,12 @@ def dlc_pipelines() -> Mapping[str, str]:
 
 
 @hookimpl
+def dlc_allocators() -> Iterable[Lazy]:
+    """The solver of the extra `exact`."""
+    return [Lazy("cp-sat", "dlc.placement.cp_sat:CpSat")]
+
+
+@hookimpl
 def dlc_schedules() -> Iterable[Lazy]:
     """Every family that a file of `dlc/kernel/schedules` declares; their order is that of `FAMILIES` there."""
     for path in sorted((_CORE / "kernel" / "schedules").glob("*.py")):

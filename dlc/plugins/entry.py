@@ -25,6 +25,7 @@ Kind = Literal[
     "losses",
     "initializers",
     "machines",
+    "allocators",
 ]
 
 

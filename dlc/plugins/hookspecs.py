@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
     from dlc.kernel.schedules.choice import Choice
+    from dlc.placement import Allocator
     from dlc.training.step.initializers import Drawn
     from dlc.training.step.loss import Loss
     from dlc.training.step.optimizer import Optimizer
@@ -153,6 +154,17 @@ def dlc_machines() -> Iterable[Path]:
     """Descriptions of processors: files `NAME.toml` of the plugin's package, or directories of such.
 
     They are what the option `machine` of the C backend reads; its option `cpu` takes the NAME.
+    """
+    ...
+
+
+@hookspec
+def dlc_allocators() -> "Iterable[type[Allocator] | Lazy]":
+    """Solvers for the offsets of buffers: classes derived from `dlc.placement.Allocator`.
+
+    The strategies `exact` and `auto` of the pass `plan-memory` ask one whether buffers fit into so many bytes: the one
+    that its option `allocator` names, else the first that can be used. Placements are checked, refutations are
+    believed. Their code is part of the cache key of the plans that may ask them.
     """
     ...
 

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from dlc.api.backend import Backend
     from dlc.api.families import Family
     from dlc.api.frontend import Frontend, OnnxRules
-    from dlc.api.parts import TrainingParts
+    from dlc.api.parts import Part, TrainingParts
     from dlc.api.passes import AnyPass
     from dlc.api.source import Source
     from dlc.cache.step_record import StepRecord
     from dlc.graph import Op
+    from dlc.placement import Allocator
     from dlc.plugins.plugin import Plugin
     from dlc.spec import Configurable, Spec
 
@@ -146,6 +147,7 @@ class Registry:
 
         kind: type[AnyPass] = class_of(self.find("passes", spec), Pass)
         stage = kind.with_parts(self.training_parts).from_spec(spec)
+        stage = stage.with_allocators(self.allocators) if self.tables.get("allocators") else stage
         rules = self.tables.get("rules")
         return stage.with_rules(entry.load() for entry in rules.values()) if rules else stage
 
@@ -173,6 +175,15 @@ class Registry:
         from dlc.kernel.schedules.choice import Choice
 
         return tuple(Family(*part) for part in self._added("schedules", Choice))
+
+    @property
+    def allocators(self) -> "tuple[Part[Allocator], ...]":
+        """Solvers for offsets, those of plugins first, none of them imported yet."""
+        from dlc.api.parts import Part
+        from dlc.placement import Allocator
+
+        found = sorted(self.tables.get("allocators", {}).values(), key=lambda e: (e.package == "dlc", e.name))
+        return tuple(Part(e.name, e.plugin, e.packages, partial(class_of, e, Allocator)) for e in found)
 
     @property
     def training_parts(self) -> "TrainingParts":
@@ -318,4 +329,5 @@ _SINGULAR: Mapping[Kind, str] = {
     "losses": "loss",
     "initializers": "initializer",
     "machines": "machine",
+    "allocators": "allocator",
 }

@@ -13,7 +13,7 @@ from dlc.placement.greedy import first_fit, place_in_order, problem
 from dlc.placement.sweep import pairs, place_by_steps
 from tests.placement.instances import DATA, load_buffers
 
-STRATEGIES: tuple[Strategy, ...] = ("none", "greedy", "best-fit", "search")
+STRATEGIES: tuple[Strategy, ...] = ("none", "greedy", "best-fit", "search", "auto")
 
 
 @st.composite

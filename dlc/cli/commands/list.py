@@ -15,9 +15,9 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="[KIND]",
-        help="passes, ops, frontends, backends, pipelines, schedules, optimizers, losses, initializers, machines or "
-        "errors; the name of a frontend, as onnx, for what it reads; exec:PATH for what an executable backend says of "
-        "itself. By default an overview.",
+        help="passes, ops, frontends, backends, pipelines, schedules, optimizers, losses, initializers, machines, "
+        "allocators or errors; the name of a frontend, as onnx, for what it reads; exec:PATH for what an executable "
+        "backend says of itself. By default an overview.",
         autocompletion=complete_listings,
     ),
 ]

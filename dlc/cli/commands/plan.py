@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +25,35 @@ if TYPE_CHECKING:
     from dlc.driver.pipeline import ResolvedPipeline
 
 _PASS = "plan-memory"
+_INSTANCE = ".csv"
+"""Of files that hold buffers instead of a model."""
 Html = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE.html", help="Draw memory over time, with the live bytes and the lower bound."),
+]
+Strategy = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How offsets are chosen: none, greedy, best-fit, search, exact or auto. By default search.",
+    ),
+]
+Limit = Annotated[
+    str, typer.Option(metavar="SIZE", help="Maximum size of the arena, as 256KiB: exit code 4 where it takes more.")
+]
+Seed = Annotated[str, typer.Option(metavar="N", help="Seed of the search; equal seeds give equal plans.")]
+Align = Annotated[
+    str, typer.Option(metavar="N", help="Alignment of every offset, in bytes. By default 64; 1 for a CSV file.")
+]
+Allocator = Annotated[str, typer.Option(metavar="NAME", help="What decides for exact and auto: dlc list allocators.")]
+Work = Annotated[
+    str, typer.Option(metavar="N", help="What the allocator may do, in millions of its steps: 200 take about a second.")
+]
+Seconds = Annotated[
+    str, typer.Option(metavar="N", help="Wall-clock limit of the allocator; then results depend on the machine.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE.csv", help="Write a CSV file with its offsets.")
 ]
 
 
@@ -36,6 +63,14 @@ def plan(
     model: flags.Model,
     options: BuildOptions,
     cache: CacheOptions,
+    strategy: Strategy = "",
+    limit: Limit = "",
+    seed: Seed = "",
+    align: Align = "",
+    allocator: Allocator = "",
+    work: Work = "",
+    seconds: Seconds = "",
+    output: Output = None,
     html: Html = None,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
@@ -44,13 +79,31 @@ def plan(
 
     A training program (--train) has a plan for each of its functions. The lower bound is the
     most bytes that are live at once in this order of operations: no allocation can use less.
+    A CSV file id,lower,upper,size is planned as it is: a line for each buffer, live at the steps [lower, upper).
     """
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    check_outputs({"--html": html}, (model,))
+    check_outputs({"--html": html, "--output": output}, (model,))
     space = Workspace.open(terminal, cache)
-    prepared = space.prepare(options.of(model))
+    given = {
+        "strategy": strategy,
+        "limit": limit,
+        "seed": seed,
+        "align": align,
+        "allocator": allocator,
+        "work": work,
+        "seconds": seconds,
+    }
+    settings = {key: value for key, value in given.items() if value}
+    if model.lower().endswith(_INSTANCE):
+        return _bare(Path(model), space, options, settings, output, html)
+    if output:
+        raise error(
+            "no-effect", "--output writes a CSV file with its offsets, and this is a model", exit_code=ExitCode.USAGE
+        )
+    chosen = tuple(f"{_PASS}.{key}={value}" for key, value in settings.items())
+    prepared = space.prepare(replace(options.of(model), settings=(*options.settings, *chosen)))
     _check(prepared.pipeline)
     from dlc.graph.closed import unlimited, without_limit
 
@@ -72,6 +125,44 @@ def plan(
 
         write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
     return _outcome(prepared.pipeline, plans, html)
+
+
+def _bare(
+    path: Path,
+    space: Workspace,
+    options: BuildOptions,
+    settings: Mapping[str, str],
+    output: Path | None,
+    html: Path | None,
+) -> Outcome:
+    """The plan of a CSV file, whose bytes are all that there is: nothing of a build has a meaning."""
+    from dlc.cli.instance import check_limit, plan_instance, read
+    from dlc.files.writing import write_whole
+    from dlc.passes.plan_memory import PlanMemory
+    from dlc.spec import Spec
+
+    if options.given:
+        raise error(
+            "no-effect",
+            f"{', '.join(options.given)}: they say how to build a model, and {escape(path.name)} is none",
+            exit_code=ExitCode.USAGE,
+        )
+    text = " ".join(f"{key}={value}" for key, value in {"align": "1", **settings}.items())
+    stage = space.registry.stage(Spec.parse(f"{_PASS}{{{text}}}"))
+    assert isinstance(stage, PlanMemory)
+    bare = read(path)
+    planned = plan_instance(bare, stage)
+    for note in planned.report.notes:
+        space.terminal.log(escape(note))
+    if stage.limit is not None:
+        check_limit(planned, stage.limit)
+    if output:
+        write_whole(output, planned.csv().encode("utf-8"))
+    if html:
+        write_whole(html, planned.html(path.name).encode("utf-8"))
+    written = {"output": str(output) if output else None, "html": str(html) if html else None}
+    lines = [planned.text(), *(f"{key}: {escape(name)}" for key, name in written.items() if name)]
+    return Outcome("\n".join(lines), {"instance": str(path), **planned.document(), **written})
 
 
 def _last(pipeline: ResolvedPipeline) -> str:
@@ -101,7 +192,8 @@ def _outcome(pipeline: ResolvedPipeline, plans: Mapping[str, Plan], html: Path |
     rows: list[tuple[str, ...]] = [names]
     for name, f in found.items():
         peak, bound, unshared = (f"{f[key]:,} B" for key in ("peak_bytes", "bound_bytes", "unshared_bytes"))
-        overhead = f"{f['overhead_percent']} %"
+        proven = plans[name].facts.get("floor") == f["peak_bytes"]  # by a search: the bound itself is smaller
+        overhead = f"{f['overhead_percent']} %" + (" (optimal)" if proven else "")
         rows.append((name, f"{f['steps']:,}", peak, bound, overhead, unshared, str(f["method"])))
     right = (1, 2, 3, 4, 5)
     if list(found) == [""]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dlc.base.diagnostics import DlcError
 from dlc.driver.session import StepFailed
 from dlc.verify.kit import (
+    allocators,
     backends,
     builds,
     contract,
@@ -37,6 +38,7 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
         passes,
         schedules,
         optimizers,
+        allocators,
         frontends,
         import_rules,
         backends,

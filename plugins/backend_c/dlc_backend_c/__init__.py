@@ -15,6 +15,12 @@ def dlc_backends() -> Iterable[Lazy]:
 
 
 @hookimpl
+def dlc_allocators() -> Iterable[Lazy]:
+    """The search for offsets, which is in C."""
+    return [Lazy("branch-and-bound", "dlc_backend_c.packing:BranchAndBound")]
+
+
+@hookimpl
 def dlc_machines() -> Iterable[Path]:
     """Processors that come with the backend."""
     return [Path(__file__).parent / "machines"]
