@@ -65,6 +65,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "plan": (
         ("dlc plan model.onnx", "peak memory, lower bound and the overhead over it"),
         ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a training program"),
+        ("dlc plan step.txt --curve", "tasks without a model: the best order, peak against recomputation"),
     ),
     "report": (
         ("dlc report out", "layers, kernels and memory of a program that was built with --record or --html"),

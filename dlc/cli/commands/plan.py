@@ -12,6 +12,7 @@ from dlc.cli import flags
 from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.steps import step_table
+from dlc.cli.task_options import TaskOptions
 from dlc.cli.terminal import Outcome, Terminal, columns
 from dlc.cli.train_files import check_outputs
 from dlc.cli.workspace import Workspace
@@ -35,6 +36,7 @@ def plan(
     ctx: typer.Context,
     model: flags.Model,
     options: BuildOptions,
+    tasks: TaskOptions,
     cache: CacheOptions,
     html: Html = None,
     quiet: flags.Quiet = False,
@@ -44,10 +46,17 @@ def plan(
 
     A training program (--train) has a plan for each of its functions. The lower bound is the
     most bytes that are live at once in this order of operations: no allocation can use less.
+    A file of tasks (.txt) is ordered for the smallest peak; with costs, tasks may run again.
     """
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
+    is_tasks = model.endswith(".txt") and not options.frontend
+    if is_tasks or tasks != TaskOptions():
+        from dlc.cli.plan_tasks import check_flags, plan_tasks
+
+        check_flags(is_tasks, options, tasks, html)
+        return plan_tasks(Path(model), tasks)
     check_outputs({"--html": html}, (model,))
     space = Workspace.open(terminal, cache)
     prepared = space.prepare(options.of(model))
