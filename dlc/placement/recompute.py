@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import gcd
 
 from dlc.placement.lifetimes import peak_of
+from dlc.placement.repeat_bound import Bound
 from dlc.placement.repeat_search import Found, Search
-from dlc.placement.repeats import Repeats, repeats
+from dlc.placement.repeats import repeats
 from dlc.placement.tasks import Task
 
 STATES = 30_000
@@ -65,7 +66,7 @@ def least_cost(
     """
     order = range(len(tasks)) if order is None else order
     model = repeats(tasks, sizes, costs, order, keep)
-    found = _cheapest(model, memory, sum(costs) * len(tasks), state_limit, state_limit)
+    found = _cheapest(Bound(model), memory, sum(costs) * len(tasks), state_limit, state_limit)
     if found.steps is None:
         return None
     best = _schedule(tasks, sizes, order, keep, found)
@@ -88,6 +89,7 @@ def least_memory(
     """
     order = range(len(tasks)) if order is None else order
     model = repeats(tasks, sizes, costs, order, keep)
+    bound = Bound(model)
     unit = gcd(*sizes, *(task.workspace for task in tasks)) or 1
     high = peak_of(tasks, sizes, order, keep) // unit
     low = max((model.during(k, 0) for k in range(len(tasks))), default=0) // unit
@@ -95,7 +97,7 @@ def least_memory(
     refuted, states = low - 1, 0
     while low < high:
         middle = (low + high) // 2
-        found = _cheapest(model, middle * unit, budget, state_limit // EXACT, state_limit // NEAR)
+        found = _cheapest(bound, middle * unit, budget, state_limit // EXACT, state_limit // NEAR)
         states += found.states
         if found.steps is not None:
             best = _schedule(tasks, sizes, order, keep, found)
@@ -105,7 +107,7 @@ def least_memory(
             refuted = middle if found.complete else refuted
     if refuted < high - 1:
         # What could not be refuted in passing gets a search of its own: it may even find something.
-        found = Search(model, (high - 1) * unit).everything(budget, state_limit)
+        found = Search(bound, (high - 1) * unit).everything(budget, state_limit)
         states += found.states
         if found.steps is not None:
             best = _schedule(tasks, sizes, order, keep, found)
@@ -114,9 +116,9 @@ def least_memory(
     return Recomputation(best.steps, best.peak, best.cost, refuted * unit >= best.peak - unit, states)
 
 
-def _cheapest(model: Repeats, memory: int, budget: int, exact: int, near: int) -> Found:
+def _cheapest(bound: Bound, memory: int, budget: int, exact: int, near: int) -> Found:
     """What the exact search finds within `exact` states, or else the other within `near`; `complete` is a proof."""
-    search = Search(model, memory)
+    search = Search(bound, memory)
     proof = search.everything(budget, exact)
     if proof.complete:
         return proof

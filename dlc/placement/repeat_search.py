@@ -22,6 +22,12 @@ from dlc.placement.tasks import bits
 WINDOW = 300
 """Earlier states of a position that a new one is compared with, the latest."""
 
+WORK = 32
+"""Bounds that a state may ask for on average, so that wide networks do not take longer than deep ones."""
+
+LARGE = 160
+"""Tasks from which on fewer states are visited, as each takes longer."""
+
 REACH = 2
 """Wanted values that a chain of executions may run through, in `nearby`."""
 
@@ -42,29 +48,29 @@ class Found:
 class Search:
     """Searches under one limit of memory."""
 
-    model: Repeats
+    bound: Bound
     limit: int
     """Bytes."""
     _trail: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Per node, the node after it in time and the position that runs there."""
     _sealed: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict[tuple[int, int], tuple[int, int]])
 
-    def __post_init__(self) -> None:
-        """Prepare the bound."""
-        self.bound = Bound(self.model, self.limit)
+    @property
+    def model(self) -> Repeats:
+        """The order that is searched."""
+        return self.bound.model
 
     def everything(self, budget: int, most: int) -> Found:
         """Look at all schedules that cost at most `budget`, and at no more than `most` states."""
         model, bound = self.model, self.bound
         end = len(model.tasks)
-        heap = [(bound.cost(end, model.kept), end, 0, model.kept, -1)]
+        heap = [(bound.cost(self.limit, end, model.kept), end, 0, model.kept, -1)]
         best: list[dict[int, int]] = [{} for _ in range(end + 1)]
         latest: list[list[tuple[int, int]]] = [[] for _ in range(end + 1)]
-        states = 0
-        while heap and states < most:
+        states, most = 0, self._most(most)
+        work = bound.asked + WORK * most
+        while heap and states < most and bound.asked < work:
             total, position, cost, wanted, node = heapq.heappop(heap)
-            if total > budget:
-                break
             states += 1
             if best[position].get(wanted, IMPOSSIBLE) <= cost:
                 continue
@@ -81,7 +87,7 @@ class Search:
                 dearer = cost + model.costs[task]
                 earlier = wanted & ~model.writes[task] | model.reads[task]
                 self._push(heap, position, dearer, earlier, node, task, budget, total)
-        return Found(None, 0, states < most, states)
+        return Found(None, 0, not heap, states)
 
     def _push(
         self,
@@ -94,7 +100,7 @@ class Search:
         budget: int,
         least: int,
     ) -> None:
-        total = max(least, cost + self.bound.cost(position, wanted))
+        total = max(least, cost + self.bound.cost(self.limit, position, wanted))
         if total <= budget:
             self._trail.append((node, runs))
             heapq.heappush(heap, (total, position, cost, wanted, len(self._trail) - 1))
@@ -104,10 +110,11 @@ class Search:
         model, bound = self.model, self.bound
         end = len(model.tasks)
         late = idle(model)
-        heap = [(bound.cost(end, model.kept), end, 0, model.kept, 0, -1)]
+        heap = [(bound.cost(self.limit, end, model.kept), end, 0, model.kept, 0, -1)]
         fronts: list[dict[tuple[int, int], list[tuple[int, int]]]] = [{} for _ in range(end + 1)]
-        states = 0
-        while heap and states < most:
+        states, most = 0, self._most(most)
+        work = bound.asked + WORK * most
+        while heap and states < most and bound.asked < work:
             _, position, cost, wanted, fresh, node = heapq.heappop(heap)
             states += 1
             reached, through = self._reach(wanted, late[position] | fresh)
@@ -127,11 +134,15 @@ class Search:
                 earlier = wanted & ~model.writes[runs] | model.reads[runs]
                 read = read & ~model.writes[runs] | model.reads[runs]
                 movable = self._reach(earlier, late[there] | read)[0]
-                total = dearer + bound.cost(there, earlier, movable)
+                total = dearer + bound.cost(self.limit, there, earlier, movable)
                 if total <= budget:
                     self._trail.append((node, runs))
                     heapq.heappush(heap, (total, there, dearer, earlier, read, len(self._trail) - 1))
-        return Found(None, 0, states < most, states)
+        return Found(None, 0, not heap, states)
+
+    def _most(self, states: int) -> int:
+        """States that may be visited, of those that were asked for."""
+        return states * LARGE // max(LARGE, len(self.model.tasks))
 
     def _makers(self, wanted: int, values: int, position: int) -> list[int]:
         """Tasks that can run again before the original at a position, within the limit, and make one of some values."""
