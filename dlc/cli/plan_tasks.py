@@ -27,8 +27,8 @@ SUFFIX = ".txt"
 MOST_BYTES = 1 << 26
 """Of a file."""
 
-MOST_TASKS = 2000
-"""Of which some may run again: preparing that search takes time in proportion to the square of their number."""
+MOST_TASKS = 500
+"""Of which some may run again: the search takes minutes for more."""
 
 ORDER_STATES = 20_000
 

@@ -142,7 +142,7 @@ class Search:
 
     def _most(self, states: int) -> int:
         """States that may be visited, of those that were asked for."""
-        return states * LARGE // max(LARGE, len(self.model.tasks))
+        return states * LARGE**2 // max(LARGE, len(self.model.tasks)) ** 2
 
     def _makers(self, wanted: int, values: int, position: int) -> list[int]:
         """Tasks that can run again before the original at a position, within the limit, and make one of some values."""

@@ -8,7 +8,9 @@ first to their last use, whoever writes one never runs again, and whoever reads 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from operator import getitem
 
 from dlc.placement.lifetimes import check_order
 from dlc.placement.tasks import Task, bits, network
@@ -43,14 +45,16 @@ class Repeats:
     pairs: tuple[tuple[tuple[int, int, bool], ...], ...]
     """Per position, in-place pairs whose written storage begins there: read, written, and whether the read one is a
     value, which dies only where nobody wants it afterwards; others die there."""
-    _bytes: dict[int, int] = field(default_factory=dict[int, int])
 
     def bytes(self, values: int) -> int:
         """Of a set of values."""
-        known = self._bytes.get(values)
-        if known is None:
-            known = self._bytes[values] = sum(self.sizes[value] for value in bits(values))
-        return known
+        return sum(map(getitem, self._tables, values.to_bytes(len(self._tables), "little")))
+
+    @cached_property
+    def _tables(self) -> tuple[tuple[int, ...], ...]:
+        """Per eight values, the bytes of every subset of them."""
+        sizes = (self.sizes[k : k + 8] for k in range(0, len(self.sizes), 8))
+        return tuple(tuple(sum(own[k] for k in bits(mask)) for mask in range(1 << len(own))) for own in sizes)
 
     def during(self, position: int, wanted: int) -> int:
         """Bytes live while the original task of a position runs, where `wanted` are the values needed afterwards."""
