@@ -8,9 +8,11 @@ from dlc.placement.aliases import Storages, View, merge_views
 from dlc.placement.allocator import Allocator, Decision, Instance
 from dlc.placement.buffers import Buffer, Placement, max_live
 from dlc.placement.check import check_placement
+from dlc.placement.check_steps import check_steps
 from dlc.placement.lifetimes import Lifetimes, lifetimes, peak_of
 from dlc.placement.order import order_tasks
 from dlc.placement.place import Strategy, place
+from dlc.placement.recompute import Recomputation, Unrolled, least_cost, least_memory, unrolled
 from dlc.placement.tasks import OrderResult, Task
 
 __all__ = [
@@ -21,15 +23,21 @@ __all__ = [
     "Lifetimes",
     "OrderResult",
     "Placement",
+    "Recomputation",
     "Storages",
     "Strategy",
     "Task",
+    "Unrolled",
     "View",
     "check_placement",
+    "check_steps",
+    "least_cost",
+    "least_memory",
     "lifetimes",
     "max_live",
     "merge_views",
     "order_tasks",
     "peak_of",
     "place",
+    "unrolled",
 ]

@@ -154,6 +154,7 @@ def test_malformed_tasks_are_refused(task: Task, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "least"),
     [
+        ("s2t_own_merge", 9_527_296),
         ("s2t_maskbit_wholeWG", 5_971_968),
         ("s2t_masky_fused", 4_546_560),
         ("s2t_masky_split288K", 4_841_472),

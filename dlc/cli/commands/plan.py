@@ -13,6 +13,7 @@ from dlc.cli import flags
 from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.steps import step_table
+from dlc.cli.task_options import TaskOptions
 from dlc.cli.terminal import Outcome, Terminal, columns
 from dlc.cli.train_files import check_outputs
 from dlc.cli.workspace import Workspace
@@ -62,6 +63,7 @@ def plan(
     ctx: typer.Context,
     model: flags.Model,
     options: BuildOptions,
+    tasks: TaskOptions,
     cache: CacheOptions,
     strategy: Strategy = "",
     limit: Limit = "",
@@ -80,12 +82,12 @@ def plan(
     A training program (--train) has a plan for each of its functions. The lower bound is the
     most bytes that are live at once in this order of operations: no allocation can use less.
     A CSV file id,lower,upper,size is planned as it is: a line for each buffer, live at the steps [lower, upper).
+    A file of tasks (.txt) is ordered for the smallest peak; with costs, tasks may run again.
     """
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     check_outputs({"--html": html, "--output": output}, (model,))
-    space = Workspace.open(terminal, cache)
     given = {
         "strategy": strategy,
         "limit": limit,
@@ -96,6 +98,13 @@ def plan(
         "seconds": seconds,
     }
     settings = {key: value for key, value in given.items() if value}
+    is_tasks = model.endswith(".txt") and not options.frontend
+    if is_tasks or tasks != TaskOptions():
+        from dlc.cli.plan_tasks import check_flags, plan_tasks
+
+        check_flags(is_tasks, options, tasks, [*settings, *(str(path) for path in (output, html) if path)])
+        return plan_tasks(Path(model), tasks)
+    space = Workspace.open(terminal, cache)
     if model.lower().endswith(_INSTANCE):
         return _bare(Path(model), space, options, settings, output, html)
     if output:
