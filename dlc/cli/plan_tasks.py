@@ -11,7 +11,7 @@ from typing import Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error, escape
 from dlc.cli.options import BuildOptions
-from dlc.cli.task_options import TaskOptions
+from dlc.cli.task_options import SUFFIX, TaskOptions
 from dlc.cli.terminal import Outcome, columns
 from dlc.placement.lifetimes import lifetimes, peak_of
 from dlc.placement.order import order_tasks
@@ -21,8 +21,6 @@ from dlc.placement.segments import segments
 from dlc.placement.task_text import TaskGraph, TaskTextError, parse_tasks
 from dlc.placement.tasks import OrderResult, network
 from dlc.spec.convert import Problem, parse_bytes
-
-SUFFIX = ".txt"
 
 MOST_BYTES = 1 << 26
 """Of a file."""
@@ -115,9 +113,9 @@ def check_flags(is_tasks: bool, options: BuildOptions, tasks: TaskOptions, other
         DlcError: (USAGE).
     """
     if not is_tasks and tasks != TaskOptions():
-        message = "--memory, --budget, --curve and --states are for files of tasks, which end in .txt"
+        message = f"--memory, --budget, --curve and --states are for files of tasks, which end in {SUFFIX}"
         raise error("no-effect", message, help="leave them out", exit_code=ExitCode.USAGE)
-    if is_tasks and (others or options != BuildOptions()):
+    if is_tasks and (others or options.given):
         message = "a file of tasks is not built and has no picture: flags that say how have no effect"
         raise error(
             "no-effect", message, help="leave out all but those of dlc plan for tasks", exit_code=ExitCode.USAGE

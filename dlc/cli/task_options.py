@@ -8,6 +8,8 @@ from typing import Final
 from dlc.cli.options import flag
 
 TASKS: Final = "Files of tasks"
+SUFFIX: Final = ".txt"
+"""What their names end in."""
 
 
 @dataclass(frozen=True)

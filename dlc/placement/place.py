@@ -88,7 +88,7 @@ def place(
         case "greedy":
             known = known.with_placed(_greedy(buffers, align, bound))
         case "best-fit":
-            known = known.with_placed(_in_order(buffers, align, best_fit, "best-fit"))
+            known = known.with_placed(_best_fit(buffers, align))
         case "search":
             known = known.with_placed(_searched(buffers, align, bound, seed, budget * WORK_PER_BUDGET))
         case "exact":
@@ -164,19 +164,23 @@ def _greedy(buffers: Sequence[Buffer], align: int, bound: int) -> Candidate:
     task = problem(buffers, align)
     found: list[Candidate] = []
     for name, rule in FEW_ORDERS:
-        offsets, arena = place_in_order(task, rule(task), first_fit)
-        found.append(Candidate(offsets, arena, f"first-fit by {name}", 1))
-        if arena == bound:
+        found.append(_in_order(task, rule(task), first_fit, f"first-fit by {name}"))
+        if found[-1].arena == bound:
             break
     return dataclasses.replace(min(found, key=lambda c: c.arena), tries=len(found))
 
 
-def _in_order(buffers: Sequence[Buffer], align: int, fit: Fit, name: str) -> Candidate:
-    """Largest first, by a gap rule."""
+def _best_fit(buffers: Sequence[Buffer], align: int) -> Candidate:
+    """Best fit, largest first; of very many buffers that are live together, first fit by birth."""
     if _cost(buffers) > MOST_PAIRS:
         return _swept(buffers, align)
-    offsets, arena = place_in_order(task := problem(buffers, align), by_size(task), fit)
-    return Candidate(offsets, arena, f"{name} by size", 1)
+    return _in_order(task := problem(buffers, align), by_size(task), best_fit, "best-fit by size")
+
+
+def _in_order(task: Problem, order: Sequence[int], fit: Fit, method: str) -> Candidate:
+    """One after another, by a gap rule."""
+    offsets, arena = place_in_order(task, order, fit)
+    return Candidate(offsets, arena, method, 1, order)
 
 
 def _searched(buffers: Sequence[Buffer], align: int, bound: int, seed: int, work: int) -> Candidate:
@@ -229,7 +233,5 @@ def _portfolio(task: Problem, bound: int, work: int) -> list[Candidate]:
     for (name, rule), (fit_name, fit) in itertools.product(ORDERS, FITS):
         if found and ((len(found) + 1) * cost > work or found[-1].arena == bound):
             break
-        order = rule(task)
-        offsets, arena = place_in_order(task, order, fit)
-        found.append(Candidate(offsets, arena, f"{fit_name} by {name}", 1, order))
+        found.append(_in_order(task, rule(task), fit, f"{fit_name} by {name}"))
     return sorted(found, key=lambda candidate: candidate.arena)

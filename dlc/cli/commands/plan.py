@@ -13,7 +13,7 @@ from dlc.cli import flags
 from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.steps import step_table
-from dlc.cli.task_options import TaskOptions
+from dlc.cli.task_options import SUFFIX, TaskOptions
 from dlc.cli.terminal import Outcome, Terminal, columns
 from dlc.cli.train_files import check_outputs
 from dlc.cli.workspace import Workspace
@@ -98,7 +98,7 @@ def plan(
         "seconds": seconds,
     }
     settings = {key: value for key, value in given.items() if value}
-    is_tasks = model.endswith(".txt") and not options.frontend
+    is_tasks = model.endswith(SUFFIX) and not options.frontend
     if is_tasks or tasks != TaskOptions():
         from dlc.cli.plan_tasks import check_flags, plan_tasks
 
