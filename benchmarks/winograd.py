@@ -19,7 +19,8 @@ from dlc_backend_c.target import target_for
 
 from benchmarks.kernels import timed
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import print_choices, scheduled
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import print_choices
 from dlc.kernel.schedules.winograd_estimate import Sizes, algorithms, direct_cycles, winograd_cycles
 from dlc.kernel.schedules.winograd_nests import transformed, window_of
 from dlc.kernel.text import parse_kernel

@@ -41,12 +41,15 @@ from dlc.kernel.loops.program import (
     wrap,
 )
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules import Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.flat import at
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import Scheduled, scheduled
 from dlc.kernel.schedules.scope import Scope
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import conjuncts, linear, simplify
 from dlc.kernel.text import parse_kernel
 

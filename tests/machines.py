@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from dlc_backend_c.target import CTarget, target_for
 
-from dlc.kernel.schedules import Machine
+from dlc.kernel.schedules.machine import Machine
 
 MACHINES: Mapping[str, Machine] = {
     "small-caches": Machine(32, 16, 4 << 10, 24 << 10, past=1 << 10, reciprocals=True),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dlc.kernel.schedules import Machine
+from dlc.kernel.schedules.machine import Machine
 
 
 class Numbers(Protocol):

@@ -27,9 +27,11 @@ from dlc.graph.structure import Call
 from dlc.kernel.expr import Apply, Load, axes_in
 from dlc.kernel.fusion.merge import inline_locals, join, without_local
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import Machine, print_choices, scheduled, scheduled_by_blocks
 from dlc.kernel.schedules.groups import has_reuse
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled, scheduled_by_blocks
 from dlc.kernel.schedules.stages import stages_of
+from dlc.kernel.schedules.text import print_choices
 from dlc.passes.estimated import cycle_count, machine_of
 from dlc.spec import Bytes, option
 

@@ -33,7 +33,8 @@ from dlc.graph.structure import Call, Constant
 from dlc.graph.tensor import Tensor
 from dlc.kernel.cook_toom import CookToom, squared
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import Unfit, check_transformed
+from dlc.kernel.schedules.schedule import check_transformed
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.winograd_estimate import Sizes, algorithms, direct_cycles, winograd_cycles
 from dlc.kernel.schedules.winograd_nests import (
     Window,

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import dlc
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.schedules import scheduled
 from dlc.kernel.schedules.blocks import Blocks
+from dlc.kernel.schedules.schedule import scheduled
 from tests.backend_c.harness import STRICT, Compiled, close, samples
 from tests.kernel.test_blocks import Attention
 from tests.machines import MACHINES, target_of

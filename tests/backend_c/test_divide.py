@@ -15,7 +15,7 @@ from dlc_backend_c.target import GENERIC, X86_64_V3, CTarget, target_for
 from dlc.base.types import Type, f32
 from dlc.graph import Constant, Input, Op, Tensor, evaluate, make_graph
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.schedules import schedule
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from dlc.ops.linear import MatMul
 from tests.backend_c.conftest import Compile

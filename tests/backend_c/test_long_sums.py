@@ -10,7 +10,7 @@ import pytest
 from dlc_backend_c.target import GENERIC, CTarget
 
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.schedules import schedule
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples
 from tests.backend_c.test_schedules import TARGETS

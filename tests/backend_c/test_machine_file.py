@@ -10,7 +10,7 @@ from dlc_backend_c.machine_file import MachineFile, named, names, read
 from dlc_backend_c.target import COMMON_FLAGS, levels, target_for
 
 from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.kernel.schedules import Machine
+from dlc.kernel.schedules.machine import Machine
 from dlc.spec import Spec
 from tests.docs.blocks import ROOT
 

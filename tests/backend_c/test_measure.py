@@ -16,7 +16,7 @@ from dlc_backend_c.profiler import Clock
 
 from dlc.api.profile import Limits, Memory
 from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.kernel.schedules import Machine as Numbers
+from dlc.kernel.schedules.machine import Machine as Numbers
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.test_schedules import matmul
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.schedules import scheduled
+from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Compiled, close, samples
 from tests.kernel.test_picks import FAST, arguments, picked, resampled

@@ -17,7 +17,8 @@ from dlc.api.tuning import Record, Tuning, read_tuning
 from dlc.base.diagnostics import ExitCode
 from dlc.cache import open_cache
 from dlc.driver.executors import cluster
-from dlc.kernel.schedules import parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.text import parse_kernel
 from dlc.tune import known
 from dlc.tune.place import Place, Tuned

@@ -34,7 +34,7 @@ from dlc.kernel.loops.program import (
     walk_stmts,
 )
 from dlc.kernel.loops.values import Values
-from dlc.kernel.schedules import schedule
+from dlc.kernel.schedules.schedule import schedule
 from tests.backend_c.harness import samples
 from tests.kernel.triples import Triple, in_double
 

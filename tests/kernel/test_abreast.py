@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dlc.kernel.loops.program import For
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, schedule, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.test_schedules import softmax
 from tests.kernel.triples import Triple

@@ -8,12 +8,13 @@ import pytest
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.schedules import Machine, alternatives, print_choices, scheduled
-from dlc.kernel.schedules.alternatives import HOPELESS
+from dlc.kernel.schedules.alternatives import HOPELESS, alternatives
 from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.schedules.contraction import Tiles
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.plain import Loops
-from dlc.kernel.schedules.schedule import groups_of
+from dlc.kernel.schedules.schedule import groups_of, scheduled
+from dlc.kernel.schedules.text import print_choices
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import depthwise, matmul

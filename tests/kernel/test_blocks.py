@@ -13,9 +13,11 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, LoopProgram, walk_stmts
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled, scheduled_by_blocks
 from dlc.kernel.schedules.blocks import Blocks
-from dlc.kernel.schedules.schedule import groups_of
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import groups_of, scheduled, scheduled_by_blocks
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.machines import MACHINES, random_machine

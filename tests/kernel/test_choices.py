@@ -12,11 +12,13 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import For, If, Set, walk_stmts
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, scheduled
 from dlc.kernel.schedules.candidate import MARGIN
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.plain import Loops
 from dlc.kernel.schedules.rows import Rows
-from dlc.kernel.schedules.schedule import ALL_FAMILIES
+from dlc.kernel.schedules.schedule import ALL_FAMILIES, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.windows import Windows
 from dlc.kernel.text import parse_kernel
 from dlc.plugins.builtin import dlc_schedules

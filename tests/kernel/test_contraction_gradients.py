@@ -16,8 +16,9 @@ from dlc_backend_c.target import X86_64_V3, target_for
 
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import Block, For, If, LoopProgram, Set, reads, walk_stmts
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.polyphase import split_phases
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.schedules.shuffled import Shuffled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import STRICT, Array, Compiled, close, samples

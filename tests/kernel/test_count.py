@@ -14,8 +14,9 @@ from dlc.kernel.expr import Axis, Const, Expr, apply, both
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.nest import Nest, Param
-from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.count import iterations
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 
 COMPARISONS = ("lt", "le", "gt", "ge", "eq")

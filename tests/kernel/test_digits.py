@@ -15,9 +15,12 @@ from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, scheduled
 from dlc.kernel.schedules.digit_tiles import LARGEST
 from dlc.kernel.schedules.digits import DigitTiles
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import parse_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import Array, Compiled
 from tests.machines import MACHINES, target_of

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dlc.kernel.loops.parse import parse_loops
-from dlc.kernel.schedules import Machine, scheduled
 from dlc.kernel.schedules.contraction import Tiles
 from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.test_schedules import conv, matmul
 from tests.kernel.triples import triples

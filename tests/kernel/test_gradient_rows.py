@@ -13,12 +13,14 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, If, LoopProgram, Stmt, Store, reads, walk_stmts
-from dlc.kernel.schedules import Machine, parse_choices, schedule
 from dlc.kernel.schedules.beside_rows import beside_rows
 from dlc.kernel.schedules.held_values import with_held_values
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.needed import only_needed
 from dlc.kernel.schedules.products import ordered_products
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.schedules.terms_together import terms_together
+from dlc.kernel.schedules.text import parse_choices
 from dlc.kernel.schedules.vanishing import without_vanishing
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples

@@ -18,7 +18,8 @@ from dlc.kernel.loops.check import Finding, check_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Buffer, For, If, Let, Local, LoopProgram, Set, Stmt, Store, loop, walk_stmts
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from tests.kernel.loop_faults import KINDS, Fault, Oracle, on_one_thread, seeded
 from tests.kernel.triples import triples

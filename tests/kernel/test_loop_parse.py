@@ -7,7 +7,7 @@ from dlc.base.extents import symbol
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import LoopProgram
-from dlc.kernel.schedules import schedule
+from dlc.kernel.schedules.schedule import schedule
 from dlc.passes.lower import Kernels, lower_op
 from tests.kernel.test_limits import OPS, TARGETS
 from tests.kernel.triples import triples

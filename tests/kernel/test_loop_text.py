@@ -9,7 +9,9 @@ from dlc.kernel.expr import Axis, Const, Load
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Block, Buffer, Fold, For, If, Lanes, Let, Local, LoopProgram, Prefetch, Set, Store
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules import Machine, parse_choices, schedule
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
+from dlc.kernel.schedules.text import parse_choices
 from dlc.kernel.text import parse_kernel
 
 

@@ -21,8 +21,9 @@ from dlc.kernel.fusion.ends import is_ended_copy
 from dlc.kernel.fusion.merge import inline_locals
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
-from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.extents import limited
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from tests.kernel.open_calls import called, meant
 from tests.machines import MACHINES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.schedules import Machine
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.outer_factors import with_outer_factors_first
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import samples

@@ -14,8 +14,9 @@ from dlc.base.polynomials import LONGEST
 from dlc.kernel.expr import Axis, Const, Expr, Load, lift
 from dlc.kernel.loops.memory import Memory
 from dlc.kernel.loops.program import For
-from dlc.kernel.schedules import lengths, overruns, schedule
 from dlc.kernel.schedules.largest import Largest
+from dlc.kernel.schedules.overrun import lengths, overruns
+from dlc.kernel.schedules.schedule import schedule
 from dlc.ops.normalize import LayerNorm
 from dlc.ops.order import FirstOf
 from dlc.passes.lower import Kernels, lower_op

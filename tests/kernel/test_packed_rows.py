@@ -14,7 +14,9 @@ from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Lanes, LoopProgram, exprs_of, subexpressions, walk_stmts
-from dlc.kernel.schedules import Machine, parse_choices, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import parse_choices
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import Array, close

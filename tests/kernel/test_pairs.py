@@ -17,7 +17,7 @@ from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.schedules import Machine
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.text import parse_kernel

@@ -15,7 +15,10 @@ from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import For, LoopProgram, walk_stmts
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, schedule, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.test_schedules import matmul

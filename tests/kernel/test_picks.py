@@ -13,7 +13,8 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import Pick, exprs_of, subexpressions, walk_stmts
-from dlc.kernel.schedules import Machine, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.triples import Triple

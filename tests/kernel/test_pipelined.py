@@ -10,7 +10,9 @@ import pytest
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.schedules import Machine, print_choices, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import print_choices
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 

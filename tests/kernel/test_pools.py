@@ -6,7 +6,8 @@ import pytest
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, Lanes, Shuffle, Store, exprs_of, subexpressions, walk_stmts
-from dlc.kernel.schedules import Machine, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.text import parse_kernel
 from tests.kernel.triples import Triple
 from tests.machines import MACHINES

@@ -8,7 +8,7 @@ import pytest
 
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import Machine
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.products import ordered_products
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples

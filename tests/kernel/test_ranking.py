@@ -19,8 +19,9 @@ from dlc.kernel.loops.memory import Batch
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Stmt
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.ranking import SMALL, rankings
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from dlc.ops.order import FirstOf, Rank
 from dlc.passes.lower import lower_op

@@ -8,8 +8,9 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.repeated import without_repeated
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
 

@@ -9,7 +9,10 @@ import pytest
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, Let, Set, walk_stmts
-from dlc.kernel.schedules import Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import Scheduled, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import conv, matmul

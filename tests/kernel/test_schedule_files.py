@@ -12,7 +12,9 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.schedules import Machine, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 

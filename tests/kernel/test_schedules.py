@@ -14,8 +14,9 @@ from dlc.kernel.expr import Const
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, If, Let, LoopProgram, Set, Store, reads, walk_stmts, writes
-from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.flat import coefficient
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.backend_c.test_schedules import KERNELS, conv, equal_weights, matmul, neighbours

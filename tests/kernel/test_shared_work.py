@@ -12,10 +12,11 @@ from dlc.kernel.expr import Apply, Const, Expr, walk
 from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import Block, For, If, Lanes, Let, LoopProgram, Set, exprs_of, walk_stmts
-from dlc.kernel.schedules import Machine, scheduled
 from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.schedules.contraction import Tiles
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.plain import Loops
+from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.machines import MACHINES

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dlc.kernel.loops.program import Lanes, Load, Shuffle, exprs_of, subexpressions, walk_stmts
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices, schedule, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel
 from tests.kernel.triples import Triple
 

@@ -8,7 +8,8 @@ import pytest
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, walk
 from dlc.kernel.loops.program import Store, walk_stmts
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.schedules.split import split_groups
 from dlc.kernel.take_apart import take_apart
 from dlc.kernel.text import parse_kernel

@@ -16,8 +16,9 @@ from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, If, walk_stmts
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import product
-from dlc.kernel.schedules import Machine, schedule
 from dlc.kernel.schedules.count import iterations
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 

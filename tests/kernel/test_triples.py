@@ -12,8 +12,9 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import For, Stmt
-from dlc.kernel.schedules import Machine, Scheduled, schedule, scheduled
 from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import Scheduled, schedule, scheduled
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel import triples as tried

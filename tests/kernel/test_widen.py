@@ -12,7 +12,8 @@ from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import Apply, Load, walk
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.program import Lanes, Set, exprs_of, subexpressions, walk_stmts
-from dlc.kernel.schedules import Machine, schedule
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.schedules.widen import widened
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import close, samples

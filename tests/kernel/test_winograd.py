@@ -15,7 +15,10 @@ from dlc.kernel.cook_toom import CookToom, cook_toom
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.evaluate import run_loops
-from dlc.kernel.schedules import Machine, Unfit, check_transformed, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import check_transformed, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.winograd_estimate import Sizes, direct_cycles, winograd_cycles
 from dlc.kernel.schedules.winograd_nests import Window, transformed, weights_kernel, window_of
 from dlc.kernel.text import parse_kernel

@@ -16,9 +16,11 @@ from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
 from dlc.kernel.loops.program import Let, walk_stmts
-from dlc.kernel.schedules import Machine, Unfit, parse_choices, print_choices
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.scalar_words import ScalarWords
 from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.schedules.words import WordTiles
 from dlc.kernel.text import parse_kernel
 from tests.backend_c.harness import Compiled

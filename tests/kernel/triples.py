@@ -25,11 +25,13 @@ from dlc.kernel.loops.check.operands import sizes_to_check
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.program import For, LoopProgram, walk_stmts
-from dlc.kernel.schedules import Machine, Unfit, print_choices, schedule, scheduled
 from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.pipelined import Pipelined
 from dlc.kernel.schedules.rows import Rows
-from dlc.kernel.schedules.schedule import attempted, groups_of
+from dlc.kernel.schedules.schedule import attempted, groups_of, schedule, scheduled
+from dlc.kernel.schedules.text import print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.text import parse_kernel, print_kernel
 from tests.backend_c.harness import close, samples
 from tests.kernel.forms import drawn_kernels

@@ -89,7 +89,8 @@ def _kernels(graph: Graph) -> Iterator[str]:
 
 def _loops(graph: Graph) -> Iterator[str]:
     from dlc.kernel.loops.print import print_loops
-    from dlc.kernel.schedules import Machine, schedule
+    from dlc.kernel.schedules.machine import Machine
+    from dlc.kernel.schedules.schedule import schedule
 
     for call, lowered in _calls(graph):
         yield from _legend(call, lowered)

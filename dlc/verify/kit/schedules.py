@@ -12,7 +12,9 @@ from dlc.kernel.loops.check import check_loops
 from dlc.kernel.loops.evaluate import run_loops
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.loops.print import print_loops
-from dlc.kernel.schedules import Machine, Unfit, scheduled
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import scheduled
+from dlc.kernel.schedules.unfit import Unfit
 from dlc.verify.compare import Tolerance, compare
 from dlc.verify.kit.check import Check, Wrong
 

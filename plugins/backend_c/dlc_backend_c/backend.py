@@ -112,7 +112,7 @@ class C(Options, Backend):
     def settings(self) -> Mapping[str, Mapping[str, str]]:
         """What the machine asks for: its alignment, numbers for estimates where it has vectors, narrow panels without
         padding and bytes by themselves where it has none; and what the mode of floating point allows."""
-        from dlc.kernel.schedules import SCALAR_PANEL, WORDS_PANEL
+        from dlc.kernel.schedules.machine import SCALAR_PANEL, WORDS_PANEL
         from dlc_backend_c.instructions import PORTABLE_BF16
         from dlc_backend_c.target import target_of
 

@@ -31,7 +31,7 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.loops.rename import Renaming
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules import sizes_first
+from dlc.kernel.schedules.extents import sizes_first
 from dlc.kernel.simplify import linear
 
 MOST_STATEMENTS: Final = 64

@@ -14,7 +14,7 @@ from dlc.base.extent_text import parse
 from dlc.base.extents import Extent
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Param
-from dlc.kernel.schedules import overruns
+from dlc.kernel.schedules.overrun import overruns
 from dlc_backend_c.loops_to_c import function_text
 from dlc_backend_c.prelude import prelude
 from dlc_backend_c.scheduling import loops_of, plain_kernel

@@ -33,7 +33,8 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
-from dlc.kernel.schedules import in_program, sizes_first
+from dlc.kernel.schedules.extents import sizes_first
+from dlc.kernel.schedules.overrun import in_program
 from dlc.kernel.simplify import is_index, simplify
 from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.byte_forms import to_byte, whole

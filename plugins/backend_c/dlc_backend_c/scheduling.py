@@ -16,8 +16,12 @@ from dlc.api.tuning import Record, Tuning, read_tuning
 from dlc.base.diagnostics import DlcError, error
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
-from dlc.kernel.schedules import Candidate, Machine, Scheduled, Unfit, parse_choices, print_choices, scheduled
+from dlc.kernel.schedules.candidate import Candidate
 from dlc.kernel.schedules.choice import Choice
+from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.schedule import Scheduled, scheduled
+from dlc.kernel.schedules.text import parse_choices, print_choices
+from dlc.kernel.schedules.unfit import Unfit
 from dlc_backend_c.divide import Part, divide
 from dlc_backend_c.options import Options
 from dlc_backend_c.target import CTarget

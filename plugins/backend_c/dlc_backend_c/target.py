@@ -14,8 +14,8 @@ from dlc_backend_c.options import FAST, ORDERED, PARTS, STRICT, Math
 from dlc_backend_c.processor import information
 
 if TYPE_CHECKING:
-    from dlc.kernel.schedules import Machine
     from dlc.kernel.schedules.choice import Choice
+    from dlc.kernel.schedules.machine import Machine
     from dlc_backend_c.options import Options
 
 NATIVE, PORTABLE = "native", "generic"
@@ -73,7 +73,9 @@ class CTarget:
     @property
     def machine(self) -> Machine:
         """The numbers that schedules need."""
-        from dlc.kernel.schedules import Machine  # not above: naming a target is part of finding a build in the cache
+        from dlc.kernel.schedules.machine import (
+            Machine,  # not above: naming a target is part of finding a build in the cache
+        )
 
         found = Machine(
             self.vector_bytes,

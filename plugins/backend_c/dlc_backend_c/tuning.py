@@ -9,7 +9,8 @@ from pathlib import Path
 
 from dlc.api.tuning import Fingerprint, Trial
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.schedules import alternatives, print_choices
+from dlc.kernel.schedules.alternatives import alternatives
+from dlc.kernel.schedules.text import print_choices
 from dlc_backend_c.options import Options
 from dlc_backend_c.scheduling import Families, plain_kernel
 from dlc_backend_c.target import target_of

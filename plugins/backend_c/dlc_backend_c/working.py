@@ -13,7 +13,7 @@ from typing import Any, Final
 from dlc.base.extents import Dim, Extent
 from dlc.base.types import Type
 from dlc.kernel.loops.program import Buffer, LoopProgram
-from dlc.kernel.schedules import lengths
+from dlc.kernel.schedules.overrun import lengths
 
 _ALIGN: Final = 64
 
