@@ -24,6 +24,16 @@ class Tensors:
         self.types: dict[Expr, DType | None] = {}
         self.literals: dict[tuple[int, str, int], tuple[DType | None, ...]] = {}
         """By identity of the arguments, which the program keeps: a loop in order asks as often as it has iterations."""
+        self._places: dict[int, tuple[Expr, int]] = {}
+        self._formulas: dict[Expr, int] = {}
+
+    def formula(self, e: Expr) -> int:
+        """A number that equal expressions share: comparing them each time would cost more than their values."""
+        found = self._places.get(id(e))
+        if found is None:
+            number = self._formulas.setdefault(e, len(self._formulas))
+            found = self._places[id(e)] = e, number  # kept with it, so that nothing else gets its identity
+        return found[1]
 
     def values(self, batch: Batch, active: Array | None) -> Values:
         """What evaluates the expressions of a statement."""
@@ -106,12 +116,12 @@ class Values(Interpreter):
 
     def value(self, e: Expr, like: DType | None) -> Array:
         """The value, computed once for every use in a statement."""
-        if not isinstance(e, Apply):
+        if not isinstance(e, Apply | Load):
             return super().value(e, like)
-        key = (id(e), id(like))
+        key = (self._tensors.formula(e), id(like))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self.applied(e.fn, e.args, like)
+            found = self._known[key] = super().value(e, like)
         return found
 
     def applied(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> Array:

@@ -225,7 +225,8 @@ def _fewest_written(body: tuple[Stmt, ...]) -> float:
 def sizes_to_check(kernel: Kernel, rng: np.random.Generator) -> Iterator[dict[str, int]]:
     """Sizes of the symbols of a kernel: the largest, the least, and some between; {} once where it has none.
 
-    Of a symbol that nobody limits, `_LARGE` is the largest.
+    Of a symbol that nobody limits, `_LARGE` is the largest. Of a kernel that sorts, every magnitude is as probable as
+    another, so that few are large.
     """
     named = [p.type.symbol for p in kernel.params if p.type.symbol is not None]
     found = {s.name: s for s in (*named, *symbols(*(d for t in kernel.tensors.values() for d in t.type.shape)))}
@@ -235,5 +236,15 @@ def sizes_to_check(kernel: Kernel, rng: np.random.Generator) -> Iterator[dict[st
     high = {name: s.high if s.limited else s.low + _LARGE for name, s in found.items()}
     yield {name: high[name] * s.unit for name, s in found.items()}
     yield {name: s.low * s.unit for name, s in found.items()}
-    for _ in range(2):
-        yield {name: int(rng.integers(s.low, high[name] + 1)) * s.unit for name, s in found.items()}
+    between, often = (_magnitude, 4) if sorts(kernel) else (_evenly, 2)
+    for _ in range(often):
+        yield {name: between(s.low, high[name], rng) * s.unit for name, s in found.items()}
+
+
+def _evenly(low: int, high: int, rng: np.random.Generator) -> int:
+    return int(rng.integers(low, high + 1))
+
+
+def _magnitude(low: int, high: int, rng: np.random.Generator) -> int:
+    """From `low` to `high`, of evenly distributed logarithms."""
+    return min(high, low - 1 + int((high - low + 2) ** rng.random()))
