@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dlc.base.types import Type
-from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, map_loads, substitute
+from dlc.kernel.expr import Axis, Expr, Load, apply, axes_in, map_loads, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.simplify import bounds, simplify, simplify_nest
@@ -41,67 +41,94 @@ class Rows:
         return Rows(self.dim, min(self.start, other.start), max(self.stop, other.stop))
 
 
-def needed_rows(kernel: Kernel, rows: Rows) -> dict[str, Rows]:
-    """Of each parameter that is read row by row, the rows that some rows of the only result need.
+class ByRows:
+    """A kernel with one result that is computed row by row along a dimension.
 
-    Parameters that are not in it are needed as a whole. Raises NoRowsError.
+    Attributes:
+        reads: Parameters that are read row by row, with the dimension of their rows.
     """
-    dims = _dims(kernel, rows.dim)
-    params = {p.name: p for p in kernel.params}
-    found: dict[str, Rows] = {}
-    whole: set[str] = set()
-    for nest in kernel.nests:
-        axis = _row_of(nest, dims[nest.out])
-        inner = {axis: Axis(axis.name, len(rows)) + rows.start}
-        for load in (x for name in params for x in nest.loads.get(name, ())):
-            where = [d for d, e in enumerate(load.index) if axis in axes_in(e)]
-            span = bounds(substitute(load.index[where[0]], inner)) if len(where) == 1 else None
-            if span is None:
-                whole.add(load.param)
-                continue
-            extent = params[load.param].shape[where[0]]
-            start, stop = max(0, span[0]), min(extent, span[1] + 1)
-            need = Rows(where[0], min(start, extent - 1), max(stop, min(start, extent - 1) + 1))
-            known = found.get(load.param)
-            if known is not None and known.dim != need.dim:
-                whole.add(load.param)
-            else:
-                found[load.param] = need if known is None else known.hull(need)
-    return {name: need for name, need in found.items() if name not in whole}
 
+    def __init__(self, kernel: Kernel, dim: int) -> None:
+        """Raises NoRowsError where the rows do not come one by one."""
+        self._kernel = kernel
+        self._params = {p.name: p for p in kernel.params}
+        self._dims = self._written(dim)
+        self._rows = [_row_of(nest, self._dims[nest.out]) for nest in kernel.nests]
+        self.reads: dict[str, int] = {}
+        self._subscripts: dict[str, set[tuple[Axis, Expr]]] = {}
+        whole: set[str] = set()
+        for nest, axis in zip(kernel.nests, self._rows, strict=True):
+            for load in (x for name in self._params for x in nest.loads.get(name, ())):
+                where = [d for d, e in enumerate(load.index) if axis in axes_in(e)]
+                if len(where) != 1 or self.reads.setdefault(load.param, where[0]) != where[0]:
+                    whole.add(load.param)
+                else:
+                    self._subscripts.setdefault(load.param, set()).add((axis, load.index[where[0]]))
+                    if bounds(load.index[where[0]]) is None:
+                        whole.add(load.param)
+        for name in whole:
+            self.reads.pop(name, None)
 
-def rows_of(kernel: Kernel, rows: Rows, given: Mapping[str, Rows]) -> Kernel:
-    """The kernel that computes these rows of the only result, from parameters of which some rows are given.
+    def needed(self, start: int, stop: int) -> dict[str, Rows]:
+        """Of each parameter in `reads`, the rows that some rows of the result need, one at least."""
+        found: dict[str, Rows] = {}
+        for name, dim in self.reads.items():
+            low, high = self._params[name].shape[dim], 0
+            for axis, subscript in self._subscripts[name]:
+                span = bounds(substitute(subscript, {axis: Axis(axis.name, stop - start) + start}))
+                assert span is not None, "the subscript has bounds over all rows"
+                low, high = min(low, span[0]), max(high, span[1] + 1)
+            low = min(max(low, 0), self._params[name].shape[dim] - 1)  # what lies beyond is never read
+            found[name] = Rows(dim, low, max(low + 1, min(high, self._params[name].shape[dim])))
+        return found
 
-    Raises NoRowsError. What is given has to hold what `needed_rows` says.
-    """
-    dims = _dims(kernel, rows.dim)
-    held = {name: Rows(dim, rows.start, rows.stop) for name, dim in dims.items()} | dict(given)
-    tensors = {
-        p.name: replace(p, type=_fewer(p, held[p.name])) if p.name in held else p for p in kernel.tensors.values()
-    }
+    def part(self, start: int, stop: int, given: Mapping[str, Rows]) -> Kernel:
+        """The kernel of some rows of the result, from parameters of which some rows are given: `needed` at least."""
+        kernel = self._kernel
+        held = {name: Rows(dim, start, stop) for name, dim in self._dims.items()} | dict(given)
+        tensors = {
+            p.name: replace(p, type=_fewer(p, held[p.name])) if p.name in held else p for p in kernel.tensors.values()
+        }
 
-    def moved(load: Load) -> Expr:
-        of = held.get(load.param)
-        if of is None:
-            return load
-        index = list(load.index)
-        index[of.dim] = simplify(apply("sub", index[of.dim], of.start))
-        return Load(load.param, tuple(index))
+        def moved(load: Load) -> Expr:
+            of = held.get(load.param)
+            if of is None:
+                return load
+            index = list(load.index)
+            index[of.dim] = simplify(apply("sub", index[of.dim], of.start))
+            return Load(load.param, tuple(index))
 
-    nests: list[Nest] = []
-    for nest in kernel.nests:
-        dim = dims[nest.out]
-        axis = _row_of(nest, dim)
-        inner = Axis(axis.name, len(rows))
-        index = tuple(inner if d == dim else e for d, e in enumerate(nest.index))
-        new = nest.substitute({axis: inner + rows.start}, tuple(inner if a == axis else a for a in nest.axes))
-        where = None if new.where is None else map_loads(new.where, moved)
-        nests.append(simplify_nest(replace(new, index=index, body=map_loads(new.body, moved), where=where)))
-    params, results, locals_ = (
-        tuple(tensors[p.name] for p in ps) for ps in (kernel.params, kernel.results, kernel.locals)
-    )
-    return Kernel.canonical(params, results, tuple(nests), locals_)
+        nests: list[Nest] = []
+        for nest, axis in zip(kernel.nests, self._rows, strict=True):
+            inner = Axis(axis.name, stop - start)
+            index = tuple(inner if d == self._dims[nest.out] else e for d, e in enumerate(nest.index))
+            new = nest.substitute({axis: inner + start}, tuple(inner if a == axis else a for a in nest.axes))
+            where = None if new.where is None else map_loads(new.where, moved)
+            nests.append(simplify_nest(replace(new, index=index, body=map_loads(new.body, moved), where=where)))
+        params, results, locals_ = (
+            tuple(tensors[p.name] for p in ps) for ps in (kernel.params, kernel.results, kernel.locals)
+        )
+        return Kernel.canonical(params, results, tuple(nests), locals_)
+
+    def _written(self, dim: int) -> dict[str, int]:
+        """Result and locals → the dimension of their rows. Raises NoRowsError unless all are computed by rows."""
+        kernel = self._kernel
+        if len(kernel.results) != 1 or any(p.type.is_open for p in kernel.tensors.values()):
+            raise NoRowsError
+        found = {kernel.results[0].name: dim}
+        for nest in reversed(kernel.nests):
+            if nest.out not in found:
+                raise NoRowsError
+            axis = _row_of(nest, found[nest.out])
+            if kernel.tensors[nest.out].shape[found[nest.out]] != axis.extent:
+                raise NoRowsError
+            for load in (x for name, xs in nest.loads.items() if name not in self._params for x in xs):
+                where = [d for d, e in enumerate(load.index) if axis in axes_in(e)]
+                if len(where) != 1 or load.index[where[0]] != axis:
+                    raise NoRowsError
+                if found.setdefault(load.param, where[0]) != where[0]:
+                    raise NoRowsError
+        return found
 
 
 def joined(parts: tuple[Param, ...], of: Param, dim: int) -> Kernel:
@@ -116,28 +143,9 @@ def joined(parts: tuple[Param, ...], of: Param, dim: int) -> Kernel:
     return Kernel.canonical(parts, (of,), tuple(nests))
 
 
-def _dims(kernel: Kernel, dim: int) -> dict[str, int]:
-    """Result and locals → the dimension of their rows. Raises NoRowsError unless all of them are computed by rows."""
-    if len(kernel.results) != 1 or any(p.type.is_open for p in kernel.tensors.values()):
-        raise NoRowsError
-    found = {kernel.results[0].name: dim}
-    params = {p.name for p in kernel.params}
-    for nest in reversed(kernel.nests):
-        if nest.out not in found:
-            raise NoRowsError
-        axis = _row_of(nest, found[nest.out])
-        if kernel.tensors[nest.out].shape[found[nest.out]] != axis.extent:
-            raise NoRowsError
-        for load in (x for name, xs in nest.loads.items() if name not in params for x in xs):
-            where = [d for d, e in enumerate(load.index) if axis in axes_in(e)]
-            if len(where) != 1 or load.index[where[0]] != axis or found.setdefault(load.param, where[0]) != where[0]:
-                raise NoRowsError
-    return found
-
-
 def _row_of(nest: Nest, dim: int) -> Axis:
     """The loop variable that is the row. Raises NoRowsError where there is none, or where it stands elsewhere too."""
-    axis = nest.index[dim] if dim < len(nest.index) else Const(0)
+    axis = nest.index[dim]
     if not isinstance(axis, Axis) or any(axis in axes_in(e) for d, e in enumerate(nest.index) if d != dim):
         raise NoRowsError
     return axis

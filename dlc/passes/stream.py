@@ -6,7 +6,7 @@ What a convolution reads beyond the rows that it writes is computed by two bands
 2021): that is extra work, which is reported. `memory` is the size that the arena should have: of the layers up to
 which rows flow, and of the numbers of bands, those with the least extra work are taken that fit. `bands` fixes the
 number, and without `memory` the layers with the smallest arena are taken. Without either, nothing changes. Every
-element is the sum of the same terms as before.
+element is the sum of the same terms as before. What kernels work in comes on top: schedules are chosen afterwards.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Final
 
 from dlc.api.passes import Level, Pass
@@ -25,7 +26,7 @@ from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.kernel.nest import Param
-from dlc.kernel.rows import NoRowsError, Rows, joined, needed_rows, rows_of
+from dlc.kernel.rows import ByRows, NoRowsError, Rows, joined
 from dlc.kernel.work import work
 from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
@@ -82,15 +83,14 @@ class Stream(Pass[Graph, Graph]):
 
     def _candidates(self, graph: Graph) -> Iterator[_Banded]:
         """What may be computed by rows, the least extra work first."""
-        total = max(1, sum(work(op.body)[1] for op in graph.ops if isinstance(op, Call)))
+        costs = {op.digest: work(op.body)[1] for op in graph.ops if isinstance(op, Call)}
         found: list[_Banded] = []
-        constant: dict[str, bool] = {}
-        for region in _regions(graph, constant):
-            outside = max((_transient(op, constant) for op in graph.ops if op.digest not in region.numbers), default=0)
-            if self.memory is not None and max(outside, 2 * region.last.type.nbytes) > self.memory:
+        search = _Search(graph)
+        for region in search.regions():
+            if self.memory is not None and max(search.outside(region), 2 * region.last.type.nbytes) > self.memory:
                 continue
             some = [n for n in ((self.bands,) if self.bands else _BANDS) if 2 <= n <= region.extent]
-            found += [b for n in some if (b := _Banded.of(graph, region, n, total)) is not None]
+            found += [_Banded.of(graph, region, n, costs) for n in some]
         return iter(sorted(found, key=lambda b: (b.extra, b.bands, b.region.last.digest)))
 
     def _arena(self, graph: Graph) -> int:
@@ -113,6 +113,8 @@ class _Region:
     """Calls that can be computed by rows: `last`, and what only it needs."""
 
     members: tuple[Call, ...]
+    by_rows: Mapping[str, ByRows]
+    """Digest of a member → its kernel by rows."""
     dim: int  # of the rows of the last
 
     @property
@@ -123,58 +125,78 @@ class _Region:
     def extent(self) -> int:
         return self.last.body.results[0].shape[self.dim]
 
-    @property
-    def numbers(self) -> Mapping[str, int]:
-        return {call.digest: k for k, call in enumerate(self.members)}
+    @cached_property
+    def inside(self) -> frozenset[str]:
+        return frozenset(call.digest for call in self.members)
 
     def needs(self, start: int, stop: int) -> dict[str, Rows]:
-        """Digest of a member → its rows that some rows of the last one need. Raises NoRowsError."""
+        """Digest of a member → its rows that some rows of the last one need."""
         found = {self.last.digest: Rows(self.dim, start, stop)}
-        inside = self.numbers
         for call in reversed(self.members):
-            rows = needed_rows(call.body, found[call.digest])
+            own = found[call.digest]
+            rows = self.by_rows[call.digest].needed(own.start, own.stop)
             for p, a in zip(call.body.params, call.args, strict=True):
-                if a.digest in inside:
-                    need = rows.get(p.name)
-                    if need is None:
-                        raise NoRowsError
-                    found[a.digest] = found[a.digest].hull(need) if a.digest in found else need
+                if a.digest in self.inside:
+                    found[a.digest] = found[a.digest].hull(rows[p.name]) if a.digest in found else rows[p.name]
         return found
 
 
-def _regions(graph: Graph, constant: dict[str, bool]) -> Iterator[_Region]:
-    """All that end at one value, of two calls or more."""
-    for last in graph.ops:
-        if isinstance(last, Call) and len(last.types) == 1 and not is_constant(last, constant):
-            for dim in range(1, last.type.rank):
-                region = _region(graph, last, dim, constant)
-                if len(region.members) > 1:
-                    yield region
-                    break
+class _Search:
+    """The regions of a graph."""
 
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._constant: dict[str, bool] = {}
+        self._by_rows: dict[tuple[str, int], ByRows | None] = {}
 
-def _region(graph: Graph, last: Call, dim: int, constant: dict[str, bool]) -> _Region:
-    """The calls that only this value needs, as long as they can be computed by rows."""
-    members: dict[str, Call] = {}
-    wanted: dict[str, Rows | None] = {}
-    for op in reversed(graph.ops):
-        if op == last:
-            rows: Rows | None = Rows(dim, 0, last.body.results[0].shape[dim])
-        elif op.digest not in wanted or graph.readers(op) != sum(u.digest in members for u in graph.users[op]):
-            continue
-        else:
-            rows = wanted[op.digest]
-        if rows is None or not isinstance(op, Call) or is_constant(op, constant):
-            continue
-        try:
-            needs = needed_rows(op.body, rows)
-        except NoRowsError:
-            continue
-        members[op.digest] = op
-        for p, a in zip(op.body.params, op.args, strict=True):
-            need, known = needs.get(p.name), wanted.get(a.digest, needs.get(p.name))
-            wanted[a.digest] = known.hull(need) if need and known and need.dim == known.dim else None
-    return _Region(tuple(reversed(members.values())), dim)
+    def regions(self) -> Iterator[_Region]:
+        """All of two calls or more, for every value that they may end at and every dimension but the first and last."""
+        for last in self.graph.ops:
+            if isinstance(last, Call) and len(last.types) == 1 and not is_constant(last, self._constant):
+                for dim in range(1, last.type.rank - 1):
+                    region = self._region(last, dim)
+                    if region is not None and len(region.members) > 1:
+                        yield region
+
+    def outside(self, region: _Region) -> int:
+        """Bytes that are in use at least while what is not in the region runs, but for what is the caller's."""
+        return max((self._read(op) for op in self.graph.ops if op.digest not in region.inside), default=0)
+
+    def _region(self, last: Call, dim: int) -> _Region | None:
+        """The calls that only this value needs, as long as they can be computed by rows."""
+        members: dict[str, Call] = {}
+        found: dict[str, ByRows] = {}
+        dims: dict[str, int | None] = {last.digest: dim}
+        for op in reversed(self.graph.ops):
+            along = dims.get(op.digest)
+            if along is None or not isinstance(op, Call) or is_constant(op, self._constant):
+                continue
+            if op != last and self.graph.readers(op) != sum(u.digest in members for u in self.graph.users[op]):
+                continue
+            by_rows = self._kernel(op, along)
+            if by_rows is None:
+                continue
+            members[op.digest], found[op.digest] = op, by_rows
+            for p, a in zip(op.body.params, op.args, strict=True):
+                own = by_rows.reads.get(p.name)
+                dims[a.digest] = own if dims.get(a.digest, own) == own else None
+        return _Region(tuple(reversed(members.values())), found, dim) if last.digest in members else None
+
+    def _kernel(self, call: Call, dim: int) -> ByRows | None:
+        """A call by rows; None where it has none, or where they are its vectors: what lies together stays together."""
+        key = call.body.digest, dim
+        if key not in self._by_rows:
+            try:
+                self._by_rows[key] = ByRows(call.body, dim) if dim < call.type.rank - 1 else None
+            except NoRowsError:
+                self._by_rows[key] = None
+        return self._by_rows[key]
+
+    def _read(self, op: Op) -> int:
+        if not isinstance(op, Call) or is_constant(op, self._constant):
+            return 0
+        read = (a.type.nbytes for a in op.args if isinstance(a, Call) and not is_constant(a, self._constant))
+        return max(read, default=0)
 
 
 @dataclass(frozen=True)
@@ -190,18 +212,15 @@ class _Banded:
     """Extra work, in percent of all operations."""
 
     @classmethod
-    def of(cls, graph: Graph, region: _Region, bands: int, total: int) -> _Banded | None:
+    def of(cls, graph: Graph, region: _Region, bands: int, costs: Mapping[str, int]) -> _Banded:
         ends = [region.extent * k // bands for k in range(bands + 1)]
-        try:
-            needs = tuple(region.needs(start, stop) for start, stop in itertools.pairwise(ends))
-        except NoRowsError:
-            return None
+        needs = tuple(region.needs(start, stop) for start, stop in itertools.pairwise(ends))
         more = 0.0
         for call in region.members:
             rows = [need[call.digest] for need in needs]
             extent = call.body.results[0].shape[rows[0].dim]
-            more += work(call.body)[1] * (sum(map(len, rows)) / extent - 1)
-        return cls(graph, region, bands, needs, 100 * max(0.0, more) / total)
+            more += costs[call.digest] * (sum(map(len, rows)) / extent - 1)
+        return cls(graph, region, bands, needs, 100 * max(0.0, more) / max(1, sum(costs.values())))
 
     def text(self) -> str:
         """What is computed how."""
@@ -219,7 +238,8 @@ class _Banded:
                 given = {
                     p.name: need[a.digest] for p, a in zip(call.body.params, call.args, strict=True) if a.digest in need
                 }
-                body = rows_of(call.body, need[call.digest], given)
+                rows = need[call.digest]
+                body = self.region.by_rows[call.digest].part(rows.start, rows.stop, given)
                 made[call.digest] = Call(body, tuple(made.get(a.digest, a) for a in call.args))
                 if names := self.source.origin(call):
                     origins.setdefault(made[call.digest].digest, names)
@@ -230,11 +250,3 @@ class _Banded:
         origins.setdefault(whole.digest, self.source.origin(last))
         new = replace(self.source, origins=origins).rewrite(lambda op: whole if op == last else None)
         return with_live_origins(new)
-
-
-def _transient(op: Op, constant: dict[str, bool]) -> int:
-    """Bytes that are in use at least while an op runs, but for what is the caller's."""
-    if not isinstance(op, Call) or is_constant(op, constant):
-        return 0
-    read = {a.digest: a.type.nbytes for a in op.args if isinstance(a, Call) and not is_constant(a, constant)}
-    return max(read.values(), default=0)
