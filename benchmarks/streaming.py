@@ -2,8 +2,9 @@
 
     python benchmarks/streaming.py [BYTES…]
 
-For each size of `stream.memory`, the arena of the program that is built for a processor without vectors; `dlc plan` with
-the same option tells the extra work. Each is compiled for this machine and run: outputs have to be those of whole layers to the bit.
+For each size of `stream.memory`, the arena of the program that is built for a processor without vectors; `dlc plan`
+with the same option tells the extra work. Each is compiled for this machine and run: outputs have to be those of whole
+layers to the bit.
 """
 
 from __future__ import annotations

@@ -46,8 +46,14 @@ class Network:
         shape = (channels if grouped else filters, channels // group, kernel, kernel)
         self.inputs.append(Input(f"w{len(self.inputs)}", Type(f32, shape)))
         pad = dilation * (kernel // 2)
-        attrs = {"stride": (stride,) * 2, "pads": (pad,) * 4, "dilation": (dilation,) * 2, "group": group}
-        self.top = Conv(self.top, self.inputs[-1], **attrs)
+        self.top = Conv(
+            self.top,
+            self.inputs[-1],
+            stride=(stride,) * 2,
+            pads=(pad,) * 4,
+            dilation=(dilation,) * 2,
+            group=group,
+        )
         return self.top
 
     def graph(self) -> Graph:
