@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import onnx
 from small_models import mobilenet_v1
 
 import dlc
@@ -25,14 +24,14 @@ def main() -> None:
     sizes = [int(word) for word in sys.argv[1:]] or [115_000, 100_000, 80 << 10]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model.onnx"
-        onnx.save(mobilenet_v1(), model)
-        feeds = {"x": np.random.default_rng(0).standard_normal((1, 3, 96, 96), np.float32)}
+        model.write_bytes(mobilenet_v1().SerializeToString())
+        image = np.random.default_rng(0).standard_normal((1, 3, 96, 96), np.float32)
         wanted: dict[str, np.ndarray] = {}
         for size in ["", *sizes]:
             command = ["dlc", "build", str(model), "-t", "c{cpu=generic}", "-o", f"{folder}/program{size}"]
             command += ["--set", f"stream.memory={size}B"] if size else []
             printed = subprocess.run(command, check=True, capture_output=True, text=True)
-            found = {name: np.asarray(y) for name, y in dlc.load(f"{folder}/program{size}")(**feeds).items()}
+            found = {name: np.asarray(y) for name, y in dlc.load(f"{folder}/program{size}")(x=image).items()}
             wanted = wanted or found
             same = all(np.array_equal(found[name], wanted[name]) for name in wanted)
             told = [line for line in printed.stdout.splitlines() if line.startswith("arena")]
