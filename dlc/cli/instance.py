@@ -23,6 +23,7 @@ from dlc.placement import Buffer, Placement
 from dlc.placement.allocator import LARGEST
 
 if TYPE_CHECKING:
+    from dlc.html.plan import View
     from dlc.passes.plan_memory import PlanMemory
 
 _NEEDED: Final = ("id", "lower", "upper", "size")
@@ -195,16 +196,19 @@ class Planned:
             writer.writerow([name, b.birth, b.death, b.size, offset])
         return out.getvalue()
 
-    def html(self, title: str) -> str:
-        """A page with the picture of the memory over time."""
-        from dlc.html.memory import Held, drawn, storages_html
+    def view(self, strategy: str = "") -> View:
+        """The picture of the memory over time."""
+        from dlc.html.memory import Held, drawn
+        from dlc.html.plan import View
 
         bare, p = self.bare, self.placement
         held = [
             Held(name, "buffer", b.birth, b.death, offset, b.size)
             for name, b, offset in zip(bare.names, bare.buffers, p.offsets, strict=True)
         ]
-        return storages_html(title, drawn(held, memory=(0, p.arena), bound=p.bound))
+        picture = drawn(held, memory=(0, p.arena), bound=p.bound)
+        unshared = sum(b.size for b in bare.buffers)
+        return View("", strategy, len(held), p.arena, p.bound, p.proven, unshared, p.method, self.seconds, picture)
 
 
 def plan_instance(bare: Bare, stage: PlanMemory) -> Planned:

@@ -84,6 +84,19 @@ def test_the_least_arena_is_found_and_written(dlc: Dlc) -> None:
     assert again["offsets"] == {r["id"]: int(r["offset"]) for r in rows}
 
 
+def test_strategies_of_a_file(dlc: Dlc) -> None:
+    Path("gap.csv").write_text(GAP)
+    run = dlc("plan", "gap.csv", "--compare", "none,exact", "--svg", "out.svg")
+    assert re.sub(r"\d\.\d{3}", "N", run.out) == (
+        "strategy  arena  lower bound                gap  seconds  method\n"
+        "none       17 B          6 B           183.33 %    N  no reuse\n"
+        "exact       7 B          6 B  16.67 % (optimal)    N  first-fit by size\n"
+        "svg: out.svg\n"
+    )
+    assert Path("out.svg").read_text(encoding="utf-8").count("<svg") == 3
+    assert "error[no-effect]: --output" in dlc("plan", "gap.csv", "--compare", "none", "-o", "out.csv").err
+
+
 def test_a_limit_says_what_is_proven(dlc: Dlc) -> None:
     Path("gap.csv").write_text(GAP)
     assert dlc("plan", "gap.csv", "--limit", "7", "--strategy", "exact").code == ExitCode.OK
