@@ -61,7 +61,7 @@ class Plan:
     slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
     """Digest of an intermediate value, of a view of one, or of an input to be kept → its place."""
     regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
-    """Bytes per region: {"arena": 8192}."""
+    """Bytes per region: {"arena": 8192}; of several the fastest first."""
     facts: Mapping[str, int | str] = field(default_factory=_nothing)
     """Figures of the planner: bound, gap, method."""
     workspaces: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
@@ -108,7 +108,7 @@ class Plan:
 
     def memory_of(self, step: Op) -> RegionMemory:
         """The workspace of a step that holds graphs. Raises KeyError: one of these has no plan."""
-        return region_memory(step, lambda body: self.bodies[body.digest].regions.get("arena", 0))
+        return region_memory(step, lambda body: self.bodies[body.digest].memory)
 
     def workspace_of(self, step: Op) -> int:
         """Bytes that a step works in."""
@@ -163,6 +163,11 @@ class Plan:
     def kept(self) -> tuple[Input, ...]:
         """The inputs that are copied to their slots before the first step."""
         return tuple(i for i in self.graph.inputs if i.digest in self.slots)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of working memory, of all regions together."""
+        return sum(self.regions.values())
 
     @property
     def workspace(self) -> int:

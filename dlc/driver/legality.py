@@ -171,7 +171,13 @@ def check_regions(plan: Plan, backend: Backend) -> None:
     regions = backend.regions()
     for name, size in plan.regions.items():
         if name not in regions:
-            raise error("no-such-memory", f"{backend.name} has no memory called {name}", exit_code=ExitCode.USAGE)
+            raise error(
+                "no-such-memory",
+                f"{backend.name} has no memory called {name}",
+                help=f"its memories: {', '.join(regions)}; some targets have an option that names them, "
+                "as c{memory=fast:64KiB,slow:8MiB}",
+                exit_code=ExitCode.USAGE,
+            )
         limit = regions[name].limit
         if limit is not None and size > limit:
             raise error(

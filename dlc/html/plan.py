@@ -85,7 +85,7 @@ def figures(plan: Plan) -> dict[str, int | str]:
     facts = plan.facts
     return {
         "steps": len(plan.steps),
-        "peak_bytes": plan.regions.get("arena", 0),
+        "peak_bytes": plan.memory,
         "bound_bytes": facts.get("bound", 0),
         "bound_step": facts.get("bound_step", 0),
         "overhead_percent": facts.get("overhead_percent", "0.00"),

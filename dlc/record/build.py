@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from dlc.api.function_names import LEARNING
-from dlc.api.plan import Plan, results_of
+from dlc.api.plan import Plan, Slot, results_of
 from dlc.bench.steps import works
 from dlc.files.hashing import content_size
 from dlc.graph.structure import Call, Constant, Input, Item
@@ -145,20 +146,23 @@ def _layers(plan: Plan, first: int) -> list[Layer]:
 
 
 def memory_of(plan: Plan) -> Memory:
-    """The arena of a plan over time: a value per placed value or workspace."""
+    """The arena of a plan over time: a value per placed value or workspace; several memories one behind the other."""
     types = {i.digest: i.type for i in plan.kept} | {digest: type for digest, (_, type) in plan.values.items()}
     owners, slots, role = _owners(plan), plan.slots, roles(plan)
     known = {v.digest: role(v) for step in plan.steps for v in results_of(step)} | {i.digest: COPY for i in plan.kept}
-    values = [
-        Value(owners[d], str(types[d]), birth, death, slots[d].offset, slots[d].size, known[d])
-        for d, (birth, death) in plan.lives.items()
-    ]
+    begins = dict(zip(plan.regions, accumulate(plan.regions.values(), initial=0), strict=False))
+
+    def value(name: str, kind: str, lives: tuple[int, int], slot: Slot, role: str) -> Value:
+        text = f"{kind} in {slot.region}" if len(begins) > 1 else kind
+        return Value(name, text, *lives, begins[slot.region] + slot.offset, slot.size, role)
+
+    values = [value(owners[d], str(types[d]), lives, slots[d], known[d]) for d, lives in plan.lives.items()]
     values += [
-        Value(_name(plan, step, k), WORKSPACE, k, k + 1, slot.offset, slot.size, WORKSPACE)
+        value(_name(plan, step, k), WORKSPACE, (k, k + 1), slot, WORKSPACE)
         for k, step in enumerate(plan.steps)
         if (slot := plan.workspaces.get(step.digest))
     ]
-    return Memory(plan.regions.get("arena", 0), int(plan.facts.get("bound", 0)), tuple(values))
+    return Memory(plan.memory, int(plan.facts.get("bound", 0)), tuple(values))
 
 
 def _name(plan: Plan, step: Op, number: int) -> str:

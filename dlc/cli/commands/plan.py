@@ -270,9 +270,17 @@ def _outcome(
     right = (1, 2, 3, 4, 5, 6)
     if list(found) == [""]:
         rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4, 5)
-    more = "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
+    several = [(name, plan.regions) for name, plan in plans.items() if len(plan.regions) > 1]
+    more = "".join(
+        f"\n{f'{name}: ' if name else ''}{', '.join(f'{region} {size:,} B' for region, size in regions.items())}"
+        for name, regions in several
+    )
+    more += "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
     text = table(views) if views else columns(rows, right) + more
-    functions = [{"function": name, **f, "seconds": round(seconds[name], 4)} for name, f in found.items()]
+    functions = [
+        {"function": name, **f, "seconds": round(seconds[name], 4), "regions": dict(plans[name].regions)}
+        for name, f in found.items()
+    ]
     known = {"target": str(pipeline.backend), "pipeline": pipeline.text, "functions": functions}
     compared = {"compare": documents(views)} if views else {}
     return Outcome(_with(text, written), {**known, "facts": dict(facts), **compared, **written})

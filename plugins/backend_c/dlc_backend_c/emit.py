@@ -1,5 +1,7 @@
 """Plan → C: one function per distinct kernel, one function that calls them in order, and the files around them."""
 
+from collections.abc import Mapping
+
 from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
 from dlc.api.variants import Variant
@@ -52,7 +54,8 @@ def emit(
         special_of(plan, v, functions, blob.offsets, f"{prefix}_v{k}", target.align) for k, v in enumerate(variants)
     )
     arena_bytes = max(body.arena_bytes, *(s.body.arena_bytes for s in special), 0)
-    package = Package(prefix, options, target, functions, blob, arena_bytes, target.align, plan.facts)
+    regions: Mapping[str, int] = plan.regions if len(plan.regions) > 1 else {}
+    package = Package(prefix, options, target, functions, blob, arena_bytes, target.align, regions, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
     program = CProgram(package, body, inputs, outputs, parameters, arena, special)
     report.count("kernels", len(functions))
@@ -92,6 +95,7 @@ def _depth(plan: Plan) -> int:
 
 def _header_values(program: CProgram) -> dict[str, object]:
     package, parameters, arena = program.package, program.parameters, program.arena
+    memory = [package.memory_parameter] * package.asks_for_arena
     return {
         **template_values(package),
         "inputs": program.inputs,
@@ -106,7 +110,7 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",
         "arena_formula": arena.formula if arena else "",
         "arena_unlimited": arena is not None and not arena.limited,
-        "prototype": prototype(f"{package.prefix}_call", parameters, after=["void *arena"] * package.asks_for_arena),
+        "prototype": prototype(f"{package.prefix}_call", parameters, after=memory),
         "width": max((len(q.ident) for q in parameters), default=0),
         "most_parameters": LIMIT,
     }

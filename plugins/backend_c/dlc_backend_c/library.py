@@ -158,6 +158,12 @@ def aligned(size: int) -> Array:
     return memory[start : start + size]
 
 
+def memories(sizes: Mapping[str, int]) -> tuple[Array, list[Array]]:
+    """(the struct that tells a program where its working memories are, what it points to)."""
+    held = [aligned(size) for size in sizes.values()]
+    return np.array([address(m) if m.size else 0 for m in held], np.uintp), held
+
+
 def _new(of: Type) -> Array:
     return aligned(of.nbytes).view(of.dtype.numpy).reshape(of.shape)
 
