@@ -128,6 +128,8 @@ def header(names: tuple[str, str]) -> str:
         "auto": False,
         "pool": "",
         "static_arena": False,
+        "regions": {},
+        "memory_parameter": "void *arena",
         "inputs": inputs,
         "outputs": outputs,
         "steps": 5,

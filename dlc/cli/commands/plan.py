@@ -20,7 +20,7 @@ from dlc.cli.train_files import check_outputs
 from dlc.cli.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dlc.api.plan import Plan
     from dlc.cache.step_record import StepRecord
@@ -149,12 +149,11 @@ def plan(
 
     backend = str(prepared.pipeline.backend)
     took = {name: next(s for s in own if s.name == _PASS).made_ms / 1000 for name, own in by_function(steps).items()}
-    if names:
-        views = compared_plans(steps, _stage(prepared.pipeline), names)
-    else:
-        views = [view_of(plan, name, "", took[name]) for name, plan in plans.items()]
-    written = pictures.write(prepared.source.name, backend, views)
-    return _outcome(prepared.pipeline, plans, took, views if names else (), written)
+    views = compared_plans(steps, _stage(prepared.pipeline), names) if names else []
+    written = pictures.write(
+        prepared.source.name, backend, lambda: views or [view_of(p, n, "", took[n]) for n, p in plans.items()]
+    )
+    return _outcome(prepared.pipeline, plans, took, views, written)
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,9 @@ class Pictures:
     html: Path | None
     svg: Path | None
 
-    def write(self, title: str, target: str, views: Sequence[View]) -> dict[str, str | None]:
+    def write(self, title: str, target: str, drawn: Callable[[], Sequence[View]]) -> dict[str, str | None]:
         """The files that were written, None for those that nobody wants. Raises DlcError: one cannot be written."""
+        views = drawn() if self.html or self.svg else ()
         from dlc.files.writing import write_whole
         from dlc.html.plan import plan_html, plan_svg
 
@@ -205,7 +205,7 @@ def _bare(
         if output:
             raise error("no-effect", "--output: --compare finds several placements", exit_code=ExitCode.USAGE)
         views = compared_buffers(bare, stage, names)
-        files = pictures.write(path.name, "", views)
+        files = pictures.write(path.name, "", lambda: views)
         return Outcome(_with(table(views), files), {"instance": str(path), "compare": documents(views), **files})
     planned = plan_instance(bare, stage)
     for note in planned.report.notes:
@@ -214,7 +214,7 @@ def _bare(
         check_limit(planned, stage.limit)
     if output:
         write_whole(output, planned.csv().encode("utf-8"))
-    files = {"output": str(output) if output else None, **pictures.write(path.name, "", [planned.view()])}
+    files = {"output": str(output) if output else None, **pictures.write(path.name, "", lambda: [planned.view()])}
     return Outcome(_with(planned.text(), files), {"instance": str(path), **planned.document(), **files})
 
 
