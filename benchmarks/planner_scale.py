@@ -120,6 +120,10 @@ def resnet(batch: int) -> dict[str, Any]:
     import onnx
     from onnx import numpy_helper
 
+    from dlc.cli.functions import by_function
+    from dlc.cli.options import BuildOptions, CacheOptions
+    from dlc.cli.terminal import Terminal
+    from dlc.cli.workspace import Workspace
     from tests.models.zoo import light
 
     model = light("resnet50", 1)
@@ -144,8 +148,11 @@ def resnet(batch: int) -> dict[str, Any]:
         plan = own[-1].handle.value
         begin = time.process_time()
         planned = PlanMemory().run(plan, Report())
-        found |= {f"{name} steps": len(plan.steps), "order": own[-1].made_ms / 1000}
-        found |= {"plan_memory": time.process_time() - begin, "arena": planned.memory, "bound": planned.facts["bound"]}
+        spent = time.process_time() - begin
+        found[name] = (
+            f"{len(plan.steps)} steps, order {own[-1].made_ms / 1000:.2f} s, plan-memory {spent:.2f} s, "
+            f"arena {planned.memory:,}, bound {planned.facts['bound']:,};"
+        )
     return {**found, "MiB": used()}
 
 
