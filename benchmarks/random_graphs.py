@@ -44,7 +44,8 @@ def main() -> None:
             totals["steps"] += len(pair.shared.steps)
             totals["bytes that share"] += pair.shared.memory
             totals["bytes that do not"] += pair.plain.memory
-            totals["in several memories"] += len(pair.shared.regions) > 1
+            totals["in several memories"] += len(pair.shared.own_regions) > 1
+            totals["with consumed inputs"] += bool(pair.shared.consumed)
             totals["with outputs over inputs"] += bool(pair.shared.graph.aliases)
     print(f"{', '.join(f'{name} {count:,}' for name, count in totals.items())}; {wrong} wrong")
     print(f"{time.process_time():.0f} s of the processor, compilers apart")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from dlc.api.program import Port, Signature
 from dlc.api.region_memory import RegionMemory, region_memory
@@ -22,6 +22,8 @@ from dlc.graph.structure import Call, Input, Item, Splat
 from dlc.graph.walk import toposort
 
 T = TypeVar("T")
+INPUTS: Final = "inputs"
+"""`inputs:0` is a region: the memory of input 0, after its last reader."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,18 @@ class Plan:
 
     @property
     def memory(self) -> int:
-        """Bytes of working memory, of all regions together."""
-        return sum(self.regions.values())
+        """Bytes of working memory, of all regions together; that of inputs is none."""
+        return sum(self.own_regions.values())
+
+    @cached_property
+    def own_regions(self) -> Mapping[str, int]:
+        """The regions without those that are the memory of inputs."""
+        return {name: size for name, size in self.regions.items() if name.partition(":")[0] != INPUTS}
+
+    @cached_property
+    def consumed(self) -> tuple[int, ...]:
+        """Numbers of the inputs in whose memory values lie later."""
+        return tuple(sorted(int(name.partition(":")[2]) for name in self.regions if name not in self.own_regions))
 
     @property
     def workspace(self) -> int:

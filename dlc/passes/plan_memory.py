@@ -35,9 +35,9 @@ from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.memories import problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
-from dlc.passes.memory_regions import ONLY, accesses, check_sizes, several
+from dlc.passes.memory_regions import ONLY, accesses, beside_inputs, check_sizes, consumable, several
 from dlc.passes.memory_wanted import Wanted, origin_of
-from dlc.placement import Allocator, Buffer, Placement, check_placement, place
+from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
 from dlc.spec import Bytes, OptionError, option
 
 _WORK: Final = {"auto": 400, "exact": 10_000}
@@ -67,6 +67,10 @@ class PlanMemory(Pass[Plan, Plan]):
         (),
         "memories and their sizes, the fastest first: fast:64KiB,slow:8MiB; a single one is a limit of the arena",
     )
+    inputs: Literal["kept", "consumed"] = option(
+        "kept",
+        "consumed: values may lie in the memory of an input after its last reader, where the target says so to callers",
+    )
     allocator: str = option("", "what decides for exact and auto; by default the first that can be used")
     work: int | None = option(
         None,
@@ -83,6 +87,8 @@ class PlanMemory(Pass[Plan, Plan]):
         problem = problem_of(self.regions)
         if len(self.regions) > 1 and self.limit is not None:
             problem = "of several memories each has its own size: limit is for one"
+        if len(self.regions) > 1 and self.inputs == "consumed":
+            problem = "inputs are consumed beside one memory only"
         if problem:
             message = f"plan-memory: option regions: {problem}"
             raise OptionError(error("bad-option", message, exit_code=ExitCode.USAGE), "regions")
@@ -173,7 +179,7 @@ class PlanMemory(Pass[Plan, Plan]):
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
         # What bodies take is a part of the arena, which has the limit.
-        inner, within = replace(self, limit=None, regions=()).with_allocators(self.allocators), Report()
+        inner, within = replace(self, limit=None, regions=(), inputs="kept").with_allocators(self.allocators), Report()
         state = replace(state, bodies={d: inner.run(body, within) for d, body in state.bodies.items()})
         report.passing = within.passing
         wanted = Wanted.of(state, self.in_place)
@@ -182,6 +188,9 @@ class PlanMemory(Pass[Plan, Plan]):
             report.note(f"copied first, because an output may be written over them: {names}")
         if len(self.regions) > 1:
             return self._in_regions(state, wanted, report)
+        free_inputs = consumable(state) if self.inputs == "consumed" else ()
+        if free_inputs:
+            return self._beside_inputs(state, wanted, free_inputs, report)
         found = self.placed(wanted.lives.buffers, report)
         overhead = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
         free, most = without_limit(state.graph), self._most
@@ -231,6 +240,15 @@ class PlanMemory(Pass[Plan, Plan]):
             "method": ", ".join(dict.fromkeys(p.method for p in found.found.placements if p.arena)),
             "unshared": wanted.unshared,
         }
+        return wanted.plan(state, found.place, found.sizes, facts)
+
+    def _beside_inputs(self, state: Plan, wanted: Wanted, free: Sequence[Region], report: Report) -> Plan:
+        """The plan with values in the memory of inputs that nobody reads any more."""
+        found = beside_inputs(wanted.lives.buffers, free, self.align, lambda some, _: self.placed(some, report))
+        report.note(found.note)
+        if self._most is not None and found.placement.arena > self._most:
+            raise self._too_large(state, found.placement, wanted, self._most)
+        facts = {**found.facts, "unshared": wanted.unshared}
         return wanted.plan(state, found.place, found.sizes, facts)
 
     def _too_large(self, plan: Plan, found: Placement, wanted: Wanted, limit: int) -> DlcError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dlc.placement.buffers import Buffer, Placement, aligned, max_live
+from dlc.placement.buffers import Buffer, Placement, aligned, live_profile, max_live
 
 Placer = Callable[[Sequence[Buffer], int | None], Placement]
 """(buffers, bytes that suffice; None: the fewer, the better) → their offsets."""
@@ -25,6 +25,7 @@ class Region:
 
     name: str
     size: int  # bytes
+    since: int = 0  # the first step at which its bytes are free
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,34 @@ def place_in_regions(
     return first
 
 
+def place_beside(buffers: Sequence[Buffer], free: Sequence[Region], align: int, placer: Placer) -> Regional:
+    """Places in memories that are there anyway, each free from some step on, and in one more that is to be small.
+
+    Of several ways to choose who lies in the former, that with the smallest last memory; none if that helps nothing.
+    """
+    whole = Region("", sum(aligned(b.size, align) for b in buffers))
+    step = max_live(buffers, align)[1]
+    size = [aligned(b.size, align) for b in buffers]
+    orders: list[Callable[[int], tuple[float, ...]]] = [
+        lambda k: (not buffers[k].birth <= step < buffers[k].death, -size[k], k),
+        lambda k: (-size[k] * (buffers[k].death - buffers[k].birth), k),
+        lambda k: (-size[k], k),
+    ]
+    everyone = range(len(buffers))
+    empty = [Region(r.name, 0, r.since) for r in free]
+    found = [_filled(buffers, [*empty, whole], list(everyone), align, placer)]
+    found += [_filled(buffers, [*free, whole], sorted(everyone, key=key), align, placer) for key in orders]
+    return min(found, key=lambda each: each.placements[-1].arena)
+
+
+def bound_beside(buffers: Sequence[Buffer], free: Sequence[Region], align: int) -> tuple[int, int]:
+    """(bytes that the last memory of `place_beside` needs at least, the first step where)."""
+    steps, totals = live_profile(buffers, align)
+    beyond = [n - sum(r.size for r in free if r.since <= step) for step, n in zip(steps, totals, strict=True)]
+    most = max(beyond, default=0)
+    return (most, steps[beyond.index(most)]) if most > 0 else (0, 0)
+
+
 def _filled(
     buffers: Sequence[Buffer], regions: Sequence[Region], order: Sequence[int], align: int, placer: Placer
 ) -> Regional:
@@ -82,7 +111,8 @@ def _filled(
     left = list(order)
     for number, region in enumerate(regions):
         last = number == len(regions) - 1
-        inside = left if last else _chosen(buffers, left, region.size, align)
+        able = [k for k in left if buffers[k].birth >= region.since] if region.since else left
+        inside = left if last else _chosen(buffers, able, region.size, align)
         inside, placement = _placed(buffers, inside, None if last else region.size, align, placer)
         for k, offset in zip(inside, placement.offsets, strict=True):
             of[k], offsets[k] = number, offset

@@ -150,17 +150,22 @@ def memory_of(plan: Plan) -> Memory:
     types = {i.digest: i.type for i in plan.kept} | {digest: type for digest, (_, type) in plan.values.items()}
     owners, slots, role = _owners(plan), plan.slots, roles(plan)
     known = {v.digest: role(v) for step in plan.steps for v in results_of(step)} | {i.digest: COPY for i in plan.kept}
-    begins = dict(zip(plan.regions, accumulate(plan.regions.values(), initial=0), strict=False))
+    own = plan.own_regions  # what lies in the memory of inputs is not drawn
+    begins = dict(zip(own, accumulate(own.values(), initial=0), strict=False))
 
     def value(name: str, kind: str, lives: tuple[int, int], slot: Slot, role: str) -> Value:
         text = f"{kind} in {slot.region}" if len(begins) > 1 else kind
         return Value(name, text, *lives, begins[slot.region] + slot.offset, slot.size, role)
 
-    values = [value(owners[d], str(types[d]), lives, slots[d], known[d]) for d, lives in plan.lives.items()]
+    values = [
+        value(owners[d], str(types[d]), lives, slots[d], known[d])
+        for d, lives in plan.lives.items()
+        if slots[d].region in own
+    ]
     values += [
         value(_name(plan, step, k), WORKSPACE, (k, k + 1), slot, WORKSPACE)
         for k, step in enumerate(plan.steps)
-        if (slot := plan.workspaces.get(step.digest))
+        if (slot := plan.workspaces.get(step.digest)) and slot.region in own
     ]
     return Memory(plan.memory, int(plan.facts.get("bound", 0)), tuple(values))
 

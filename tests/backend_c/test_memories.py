@@ -15,11 +15,13 @@ from dlc_backend_c.runtime import Model
 from dlc import Artifact, Report, Spec
 from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.types import Type, f32
 from dlc.driver.legality import check_regions
-from dlc.graph import evaluate
+from dlc.graph import Graph, Input, Op, evaluate, make_graph
+from dlc.ops.linear import MatMul
 from dlc.passes.plan_memory import PlanMemory
 from dlc.runtime.install import install
-from tests.backend_c.models import Bench, numbers, plan_of, shell, small_net
+from tests.backend_c.models import Bench, constant, numbers, plan_of, shell, small_net
 from tests.tools import CXX_COMPILERS, SANITIZE
 
 MEMORIES = (("fast", 600), ("slow", 1 << 20))
@@ -118,6 +120,45 @@ def test_the_runtime(bench: Bench, tmp_path: Path) -> None:
     for given in (x, x[:, :, ::-1][:, :, ::-1]):
         for name, array in model(given).items():
             np.testing.assert_allclose(array, wanted[name], rtol=1e-3, atol=1e-5)
+
+
+def products() -> Graph:
+    """Three products in a row: the second result fits where the input was."""
+    x = Input("x", Type(f32, (32, 32)))
+    y: Op = x
+    for seed in range(3):
+        y = MatMul(y, constant(32, 32, seed=seed))
+    return make_graph((x,), {"y": y})
+
+
+def test_inputs_are_consumed(bench: Bench, tmp_path: Path) -> None:
+    """In C and C++ the header says so; callers in Python keep their arrays."""
+    backend = C.from_spec(Spec.parse("c{cpu=generic prefix=net inputs=consumed}"))
+    kept = plan_of(products())
+    plan = PlanMemory(inputs="consumed").run(replace(kept, slots={}, workspaces={}, regions={}), Report())
+    assert (kept.memory, plan.memory, plan.regions["inputs:0"]) == (8192, 4096, 4096)
+    assert parse_plan(plan.graph, plan_text(plan)) == plan
+    check_regions(plan, backend)
+    with pytest.raises(DlcError, match="c has no memory called inputs"):
+        check_regions(plan, C())
+    install(backend.build(backend.emit(plan, Report()), bench), tmp_path)
+    header = (tmp_path / "net.h").read_text()
+    assert "they are only read, but for 0, whose content is lost: values lie there\n" in header
+    assert "x  input 0: f32[32,32], overwritten after its last use" in header
+    assert "int net_call(float *x, float *y, void *arena);" in header
+    (tmp_path / "main.cpp").write_text(
+        '#include "net.hpp"\n'
+        "dlc::net::Status f(float (&x)[1024], float (&y)[1024], dlc::net::Arena &arena) {\n"
+        "    return dlc::net::Model(arena).call(x, y);\n"
+        "}\n"
+    )
+    shell(CXX_COMPILERS[0], "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "main.cpp", cwd=tmp_path)
+    x = numbers(32, 32)
+    before = x.copy()
+    model = Model.load(tmp_path)
+    for _ in range(2):
+        np.testing.assert_allclose(model(x)["y"], evaluate(products(), {"x": x})["y"], rtol=1e-4, atol=1e-3)
+    assert (x == before).all()
 
 
 def test_a_plan_in_several_memories_is_text() -> None:

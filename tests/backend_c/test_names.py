@@ -129,6 +129,7 @@ def header(names: tuple[str, str]) -> str:
         "pool": "",
         "static_arena": False,
         "regions": {},
+        "consumed": [],
         "memory_parameter": "void *arena",
         "inputs": inputs,
         "outputs": outputs,

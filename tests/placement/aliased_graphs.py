@@ -4,7 +4,8 @@
                         → plan-memory{none}     ┴→ one C program: same bits of every output, inputs untouched
 
 Views, results in place, concatenations and parts of them, kernels with several readers, several outputs, outputs over
-inputs, several memories. Working memory is filled with garbage before each call. Many graphs are compiled as one file.
+inputs, several memories, inputs that are consumed. Working memory is filled with garbage before each call. Many graphs
+are compiled as one file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dlc_backend_c.backend import C
 from dlc_backend_c.manifest import read
@@ -78,8 +79,8 @@ def drawn_graph(seed: int) -> Graph:
 
 def _op(draw: random.Random, values: Sequence[Op]) -> Op:
     x = draw.choice(values[-8:])
-    shape = cast("tuple[int, ...]", x.type.shape)
-    size = cast("int", x.type.size)
+    shape = x.type.shape
+    size = x.type.size
     match draw.randrange(8):
         case 0:
             return Reshape(
@@ -155,7 +156,10 @@ def planned(seed: int) -> Pair:
     plain = PlanMemory(strategy="none", in_place=False).run(ordered, Report())
     strategy = draw.choice(("greedy", "best-fit", "search"))
     shared = PlanMemory(strategy=strategy, align=draw.choice((4, 8, 64))).run(ordered, Report())
-    if draw.random() < 0.3:
+    kind = draw.random()
+    if kind < 0.2:
+        shared = PlanMemory(strategy=strategy, inputs="consumed").run(ordered, Report())
+    elif kind < 0.4:
         regions = (("fast", max(shared.memory // 3, 64)), ("slow", 1 << 20))
         shared = PlanMemory(strategy="greedy", regions=regions).run(ordered, Report())
     return Pair(seed, plain, shared)
@@ -164,7 +168,8 @@ def planned(seed: int) -> Pair:
 def faults(plan: Plan) -> list[str]:
     """What the judge of placements says of the places of a plan's values, by their lives as the plan has them.
 
-    Values that share a place in turn, such as results in place, touch at one step: that is no fault.
+    Values that share a place in turn, such as results in place, touch at one step: that is no fault. What lies in the
+    memory of an input must be computed behind the last step that reads it.
     """
     found = list[Buffer]()
     places = list[tuple[int, int]]()
@@ -174,7 +179,13 @@ def faults(plan: Plan) -> list[str]:
         if death - 1 > birth:  # without its last step, at which the next may be written over it
             found.append(Buffer(len(found), slot.size, birth, death - 1))
             places.append((names.index(slot.region), slot.offset))
-    return check_regions(found, places, list(plan.regions.values()), 1)
+    early = [
+        f"a value of step {birth} lies in {slot.region}"
+        for digest, (birth, _) in plan.lives.items()
+        if (slot := plan.slots[digest]).region not in plan.own_regions
+        and birth <= plan.last_uses.get(plan.graph.inputs[int(slot.region.partition(":")[2])].digest, -1)
+    ]
+    return early + check_regions(found, places, list(plan.regions.values()), 1)
 
 
 def failures(pairs: Sequence[Pair], place: Path, compiler: Sequence[str] = ("gcc", "-O0")) -> list[int]:
@@ -186,12 +197,10 @@ def failures(pairs: Sequence[Pair], place: Path, compiler: Sequence[str] = ("gcc
     texts, mains = list[str](), list[str]()
     for k, pair in enumerate(pairs):
         for prefix, plan in ((f"p{k}", pair.plain), (f"s{k}", pair.shared)):
-            memory = (
-                f" memory={','.join(f'{n}:{max(s, 1)}' for n, s in plan.regions.items())}"
-                if len(plan.regions) > 1
-                else ""
-            )
-            backend = C.from_spec(Spec.parse(f"c{{cpu=generic lib=none weights=text prefix={prefix}{memory}}}"))
+            sizes = ",".join(f"{name}:{max(size, 1)}" for name, size in plan.own_regions.items())
+            memory = f"memory={sizes}" if len(plan.own_regions) > 1 else ""
+            memory += " inputs=consumed" if plan.consumed else ""
+            backend = C.from_spec(Spec.parse(f"c{{cpu=generic lib=none weights=text prefix={prefix} {memory}}}"))
             files = backend.emit(plan, Report()).files
             for name in (f"{prefix}.h", f"{prefix}.c", f"{prefix}_weights.c"):
                 if name in files:
@@ -209,13 +218,13 @@ def failures(pairs: Sequence[Pair], place: Path, compiler: Sequence[str] = ("gcc
 def _main(k: int, pair: Pair) -> str:
     """The block that calls both programs of a graph; the call that shares memory may also share buffers of inputs."""
     graph = pair.plain.graph
-    reads = [cast("int", i.type.size) for i in graph.inputs]
-    writes = [cast("int", o.type.size) for o in graph.outputs]
+    reads = [i.type.size for i in graph.inputs]
+    writes = [o.type.size for o in graph.outputs]
     over = dict(graph.aliases)
-    arrays = [f"static float x{j}[{n}], z{j}[{n}];" for j, n in enumerate(reads)]
+    arrays = [f"static _Alignas(64) float x{j}[{n}], z{j}[{n}];" for j, n in enumerate(reads)]
     arrays += [f"static float p{i}[{n}], s{i}[{n}];" for i, n in enumerate(writes)]
     outs = [f"z{over[i]}" if i in over else f"s{i}" for i in range(len(writes))]
-    regions = pair.shared.regions
+    regions = pair.shared.own_regions
     memory = [f"static _Alignas(64) unsigned char m{r}[{max(n, 1)}];" for r, n in enumerate(regions.values())]
     memory += [f"memset(m{r}, 0xA5, sizeof m{r});" for r in range(len(regions))]
     given = "m0" if regions else "NULL"
@@ -223,7 +232,11 @@ def _main(k: int, pair: Pair) -> str:
         memory.append(f"const s{k}_memory m = {{{', '.join(f'm{r}' for r in range(len(regions)))}}};")
         given = "&m"
     tests = [f"memcmp(p{i}, {outs[i]}, sizeof p{i})" for i in range(len(writes))]
-    tests += [f"memcmp(x{j}, z{j}, sizeof x{j})" for j in range(len(reads)) if j not in over.values()]
+    tests += [
+        f"memcmp(x{j}, z{j}, sizeof x{j})"
+        for j in range(len(reads))
+        if j not in (*over.values(), *pair.shared.consumed)
+    ]
     lines: list[Any] = [
         *arrays,
         f"static _Alignas(64) unsigned char arena[{max(pair.plain.memory, 1)}];",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from dlc import Artifact, Backend, Region, Report, Workshop
+from dlc.api.plan import INPUTS
 from dlc.spec import format_bytes
 from dlc_backend_c import machine_file
 from dlc_backend_c.names import default_prefix
@@ -78,9 +79,10 @@ class C(Options, Backend):
         from dlc_backend_c.target import target_of
 
         align = target_of(self).align
+        inputs = {INPUTS: Region(align)} if self.inputs == "consumed" else {}
         if len(self.memory) > 1:
-            return {name: Region(align, size) for name, size in self.memory}
-        return {"arena": Region(align, self.memory[0][1] if self.memory else None)}
+            return {**{name: Region(align, size) for name, size in self.memory}, **inputs}
+        return {"arena": Region(align, self.memory[0][1] if self.memory else None), **inputs}
 
     def toolchain(self) -> str:
         """The processor, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
@@ -124,6 +126,8 @@ class C(Options, Backend):
         memory: dict[str, str | tuple[str, ...]] = {"align": str(target.align)}
         if self.memory:
             memory["regions"] = tuple(f"{name}:{format_bytes(size)}" for name, size in self.memory)
+        if self.inputs == "consumed":
+            memory["inputs"] = self.inputs
         found: dict[str, Mapping[str, str | tuple[str, ...]]] = {"plan-memory": memory}
         if target.pairs:
             found["bf16"] = {"parts": str(PARTS[target.math]), "operations": str(target.pairs)}

@@ -172,8 +172,11 @@ class Body:
 
     def _at(self, buffer: int | None, slot: Slot, further: int) -> str:
         """Some bytes behind the beginning of a buffer, or of a slot that has no number, in its memory."""
-        regions = list(self.plan.regions)
-        memory = "a" if len(regions) == 1 else f"a[{regions.index(slot.region)}]"
+        regions = list(self.plan.own_regions)
+        if slot.region in regions:
+            memory = "a" if len(regions) == 1 else f"a[{regions.index(slot.region)}]"
+        else:
+            memory = f"(unsigned char *){self.inputs[int(slot.region.partition(':')[2])]}"
         if buffer is None:
             return f"{memory} + {slot.offset + further}"
         return f"{memory} + o[{buffer}]" + f" + {further}" * (further > 0)

@@ -60,7 +60,7 @@ class CxxParameter:
 
     @property
     def _written(self) -> bool:
-        return self.of.output is not None
+        return self.of.written
 
     @property
     def declared(self) -> str:

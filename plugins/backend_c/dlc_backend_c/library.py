@@ -86,6 +86,11 @@ class Library:
         given = named_inputs(signature.inputs, args, inputs)
         signature = at_sizes(signature, given)
         read = [input_array(p, given[p.name], self.copied) for p in signature.inputs]
+        consumed: list[int] = self.manifest.get("consumed", [])
+        for k in consumed:  # the call writes over it, so it gets a copy
+            own = _new(signature.inputs[k].type)
+            own[...] = read[k]
+            read[k] = own
         buffers = output_buffers(signature, out or {}, read)
         written = [_new(p.type) if b is None else b for p, b in zip(signature.outputs, buffers, strict=True)]
         sources = self.ffi.new("void *[]", [self.pointer(a) for a in read] or 1)

@@ -61,6 +61,9 @@ class Options(Configurable):
         "working memories and their sizes, the fastest first, for plan-memory: fast:64KiB,slow:8MiB; of a single one, "
         "ram:256KiB, the size is a limit of the arena",
     )
+    inputs: Literal["kept", "consumed"] = option(
+        "kept", "consumed: a call may write over its inputs after their last use, so that it needs less memory beside"
+    )
     stack: Bytes | None = option(
         None, "what the buffers of a function may take on its stack, together; others lie in the arena"
     )

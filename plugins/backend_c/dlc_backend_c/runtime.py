@@ -195,7 +195,7 @@ class Model:
     @cached_property
     def _direct(self) -> Direct | None:
         """The function for arrays of exact types; None for a program that has to look at them first."""
-        if not Direct.takes(self.signature):
+        if not Direct.takes(self.signature) or "consumed" in self._library.manifest:
             return None
         return Direct(
             self._library, self._library.function("run"), self.arena_bytes, self._library.manifest.get("regions")

@@ -42,6 +42,7 @@ def emit_training(
     for name, given, what in (
         ("profile", options.profile, "tell how long their steps take"),
         ("steps", options.steps, "run step by step"),
+        ("inputs", options.inputs == "consumed", "write over their inputs"),
         ("memory", len(options.memory) > 1, "work in several memories"),
     ):
         if given:
