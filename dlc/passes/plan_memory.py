@@ -38,6 +38,7 @@ from dlc.graph.closed import unlimited, without_limit
 from dlc.passes.memory_regions import ONLY, accesses, beside_inputs, check_sizes, consumable, several
 from dlc.passes.memory_wanted import Wanted, origin_of
 from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
+from dlc.placement.place import any_fixed
 from dlc.spec import Bytes, OptionError, option
 
 _WORK: Final = {"auto": 400, "exact": 10_000}
@@ -118,6 +119,13 @@ class PlanMemory(Pass[Plan, Plan]):
         Raises:
             DlcError: (USAGE) no allocator has the name; (TOOL) exact has none that can be used.
         """
+        if self.strategy == "exact" and any_fixed(buffers):
+            raise error(
+                "no-effect",
+                "plan-memory: strategy=exact knows no fixed offsets",
+                help="use strategy=search",
+                exit_code=ExitCode.USAGE,
+            )
         solver = self._allocator() if self.strategy == "exact" else None  # an error without one, needed or not
         reasons: list[str] = []
         found = place(
@@ -130,6 +138,8 @@ class PlanMemory(Pass[Plan, Plan]):
             deadline=None if self.seconds is None else time.monotonic() + self.seconds,
         )
         wrong = check_placement(buffers, found.offsets, self.align, found.arena)
+        moved = [b.id for b, o in zip(buffers, found.offsets, strict=True) if b.fixed not in (None, o)]
+        wrong += [f"buffers {moved} have other offsets than the fixed ones"] if moved else []
         assert not wrong, wrong
         if found.late:
             report.passing = f"the allocator was stopped after {self.seconds:g} s"

@@ -117,6 +117,20 @@ def test_alignment_of_all_is_the_least_that_suits_each(dlc: Dlc) -> None:
     assert dlc("plan", "a.csv", "--align", "8", "--json").document["arena_bytes"] == 48
 
 
+def test_fixed_offsets_are_kept(dlc: Dlc) -> None:
+    Path("a.csv").write_text("id,lower,upper,size,fixed\na,0,2,4,8\nb,0,2,4,\nc,1,2,4,\nd,2,4,8,0\n")
+    found = dlc("plan", "a.csv", "-o", "out.csv", "--json").document
+    assert (found["offsets"]["a"], found["offsets"]["d"], found["arena_bytes"]) == (8, 0, 12)
+    assert "strategy=exact knows no fixed offsets" in dlc("plan", "a.csv", "--strategy", "exact").err
+    assert "a is fixed at 8, no multiple of 16" in dlc("plan", "a.csv", "--align", "16").err
+    Path("b.csv").write_text("id,lower,upper,size,fixed\na,0,2,4,8\nb,0,2,4,\nc,1,3,4,10\n")
+    run = dlc("plan", "b.csv")
+    assert (run.code, run.err.splitlines()[0]) == (
+        ExitCode.USAGE,
+        "error[bad-instance]: fixed offsets: a and c share bytes [10, 12) at step 1",
+    )
+
+
 def test_flags_that_mean_nothing(dlc: Dlc) -> None:
     Path("gap.csv").write_text(GAP)
     run = dlc("plan", "gap.csv", "--train", "loss=mse", "--dim", "batch=1")
