@@ -60,7 +60,7 @@ def model(name: str, made: onnx.ModelProto, strategy: Any, train: str | None, ta
     steps: list[Any] = []
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, f"{name}.onnx")
-        onnx.save(made, str(path))
+        path.write_bytes(made.SerializeToString())
         try:
             prepared = space.prepare(BuildOptions(str(path), target, PIPELINE, train=train))
             with space.cache() as cache:

@@ -135,7 +135,7 @@ def resnet(batch: int) -> dict[str, Any]:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * [batch, 1], tensor.name))
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "resnet50.onnx")
-        onnx.save(model, str(path))
+        path.write_bytes(model.SerializeToString())
         space = Workspace.open(Terminal(quiet=True), CacheOptions("off"))
         pipeline = "fold-constants,simplify,expand,lower,fuse,order,plan-memory"
         options = BuildOptions(str(path), "c{cpu=generic}", pipeline, train="loss=cross-entropy")
