@@ -181,7 +181,7 @@ class Backend(Configurable, ABC):
         """What the code of kernels depends on beside the options; part of the cache key of what is made of them."""
         return ""
 
-    def settings(self) -> Mapping[str, Mapping[str, str]]:
+    def settings(self) -> Mapping[str, Mapping[str, str | tuple[str, ...]]]:
         """Options of passes that suit the target, {"layout": {"panel": "1"}}, where the user says nothing of them."""
         return {}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from dlc.api.program import Port, Signature
 from dlc.api.region_memory import RegionMemory, region_memory
@@ -22,6 +22,8 @@ from dlc.graph.structure import Call, Input, Item, Splat
 from dlc.graph.walk import toposort
 
 T = TypeVar("T")
+INPUTS: Final = "inputs"
+"""`inputs:0` is a region: the memory of input 0, after its last reader."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Plan:
     slots: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
     """Digest of an intermediate value, of a view of one, or of an input to be kept → its place."""
     regions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
-    """Bytes per region: {"arena": 8192}."""
+    """Bytes per region: {"arena": 8192}; of several the fastest first."""
     facts: Mapping[str, int | str] = field(default_factory=_nothing)
     """Figures of the planner: bound, gap, method."""
     workspaces: Mapping[str, Slot] = field(default_factory=lambda: MappingProxyType[str, Slot]({}))
@@ -108,7 +110,7 @@ class Plan:
 
     def memory_of(self, step: Op) -> RegionMemory:
         """The workspace of a step that holds graphs. Raises KeyError: one of these has no plan."""
-        return region_memory(step, lambda body: self.bodies[body.digest].regions.get("arena", 0))
+        return region_memory(step, lambda body: self.bodies[body.digest].memory)
 
     def workspace_of(self, step: Op) -> int:
         """Bytes that a step works in."""
@@ -163,6 +165,21 @@ class Plan:
     def kept(self) -> tuple[Input, ...]:
         """The inputs that are copied to their slots before the first step."""
         return tuple(i for i in self.graph.inputs if i.digest in self.slots)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of working memory, of all regions together; that of inputs is none."""
+        return sum(self.own_regions.values())
+
+    @cached_property
+    def own_regions(self) -> Mapping[str, int]:
+        """The regions without those that are the memory of inputs."""
+        return {name: size for name, size in self.regions.items() if name.partition(":")[0] != INPUTS}
+
+    @cached_property
+    def consumed(self) -> tuple[int, ...]:
+        """Numbers of the inputs in whose memory values lie later."""
+        return tuple(sorted(int(name.partition(":")[2]) for name in self.regions if name not in self.own_regions))
 
     @property
     def workspace(self) -> int:

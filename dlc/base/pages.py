@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 STYLE = "style.css"
-"""What templates include for colours, tables and drawings; `page.css` beside this module."""
+"""What templates include for colours, tables and drawings."""
+STYLESHEET = files("dlc") / "base" / "page.css"
+"""Where it is."""
 
 
 def environment(templates: Traversable | None = None) -> Environment:
@@ -23,7 +25,7 @@ def environment(templates: Traversable | None = None) -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     def included(name: str) -> str | None:
-        place = files("dlc") / "base" / "page.css" if name == STYLE else templates and templates / name
+        place = STYLESHEET if name == STYLE else templates and templates / name
         return place.read_text(encoding="utf-8") if place else None
 
     made = Environment(

@@ -68,6 +68,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc plan model.onnx --train loss=cross-entropy --html plan.html", "every function of a training program"),
         ("dlc plan model.onnx --strategy exact --limit 256KiB", "the least arena, proven; exit code 4 above the limit"),
         ("dlc plan buffers.csv --strategy auto -o placed.csv", "offsets for lines of id,lower,upper,size"),
+        ("dlc plan model.onnx --compare greedy,auto --svg plan.svg", "strategies side by side, drawn for a document"),
         ("dlc plan step.txt --curve", "tasks without a model: the best order, peak against recomputation"),
     ),
     "report": (

@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
 from dlc.base.report import Report
-from dlc.placement import Buffer, Placement
+from dlc.placement import Buffer, Placement, check_placement
 from dlc.placement.allocator import LARGEST
 
 if TYPE_CHECKING:
+    from dlc.html.plan import View
     from dlc.passes.plan_memory import PlanMemory
 
 _NEEDED: Final = ("id", "lower", "upper", "size")
-_ALSO: Final = ("alignment", "offset")
+_ALSO: Final = ("alignment", "fixed", "offset")
 _REFUSED: Final = {"gaps": "lifetimes with gaps", "hint": "hints"}
 """Columns of MiniMalloc's that mean something which plans here do not have."""
 _SHOWN: Final = 5
@@ -117,7 +118,9 @@ def _buffer(row: Sequence[str], columns: Mapping[str, int], number: int) -> tupl
         raise _Fault(f"upper {upper} is not above lower {lower}")
     if not 1 <= align <= 1 << 30:
         raise _Fault(f"alignment {align} is not from 1 to {1 << 30}")
-    return escape(name), Buffer(number, size, lower, upper), align
+    given = "fixed" in columns and row[columns["fixed"]].strip()
+    fixed = _number(row, columns, "fixed") if given else None
+    return escape(name), Buffer(number, size, lower, upper, fixed), align
 
 
 def _number(row: Sequence[str], columns: Mapping[str, int], key: str) -> int:
@@ -195,16 +198,19 @@ class Planned:
             writer.writerow([name, b.birth, b.death, b.size, offset])
         return out.getvalue()
 
-    def html(self, title: str) -> str:
-        """A page with the picture of the memory over time."""
-        from dlc.html.memory import Held, drawn, storages_html
+    def view(self, strategy: str = "") -> View:
+        """The picture of the memory over time."""
+        from dlc.html.memory import Held, drawn
+        from dlc.html.plan import View
 
         bare, p = self.bare, self.placement
         held = [
             Held(name, "buffer", b.birth, b.death, offset, b.size)
             for name, b, offset in zip(bare.names, bare.buffers, p.offsets, strict=True)
         ]
-        return storages_html(title, drawn(held, memory=(0, p.arena), bound=p.bound))
+        picture = drawn(held, memory=(0, p.arena), bound=p.bound)
+        unshared = sum(b.size for b in bare.buffers)
+        return View("", strategy, len(held), p.arena, p.bound, p.proven, unshared, p.method, self.seconds, picture)
 
 
 def plan_instance(bare: Bare, stage: PlanMemory) -> Planned:
@@ -213,9 +219,23 @@ def plan_instance(bare: Bare, stage: PlanMemory) -> Planned:
 
     report = Report()
     stage = replace(stage, align=math.lcm(stage.align, bare.align)).with_allocators(stage.allocators)
+    _check_fixed(bare, stage.align)
     begin = time.perf_counter()
     placement = stage.placed(bare.buffers, report)
     return Planned(bare, placement, time.perf_counter() - begin, report)
+
+
+def _check_fixed(bare: Bare, align: int) -> None:
+    """Raise DlcError (USAGE) where fixed offsets are no multiples of the alignment, or fixed buffers meet."""
+    fixed = [b for b in bare.buffers if b.fixed is not None]
+    skew = [b for b in fixed if b.fixed is not None and b.fixed % align]
+    if skew:
+        what = f"{bare.names[skew[0].id]} is fixed at {skew[0].fixed}, no multiple of {align}"
+    elif faults := check_placement(fixed, [b.fixed or 0 for b in fixed], align):
+        what = re.sub(r"\b(?:buffers )?(\d+)(?= and | share )", lambda m: bare.names[int(m[1])], faults[0])
+    else:
+        return
+    raise error("bad-instance", f"fixed offsets: {what}", help="change the column fixed", exit_code=ExitCode.USAGE)
 
 
 def check_limit(planned: Planned, limit: int) -> None:

@@ -169,9 +169,16 @@ class _Refusals:
 def check_regions(plan: Plan, backend: Backend) -> None:
     """Raises DlcError: (LIMIT) the plan takes more memory than there is; (USAGE) a value is where it cannot be."""
     regions = backend.regions()
-    for name, size in plan.regions.items():
+    for full, size in plan.regions.items():
+        name = full.partition(":")[0]  # inputs:0
         if name not in regions:
-            raise error("no-such-memory", f"{backend.name} has no memory called {name}", exit_code=ExitCode.USAGE)
+            raise error(
+                "no-such-memory",
+                f"{backend.name} has no memory called {name}",
+                help=f"its memories: {', '.join(regions)}; some targets have an option that names them, "
+                "as c{memory=fast:64KiB,slow:8MiB}",
+                exit_code=ExitCode.USAGE,
+            )
         limit = regions[name].limit
         if limit is not None and size > limit:
             raise error(
@@ -187,7 +194,7 @@ def _check_alignment(plan: Plan, backend: Backend, regions: Mapping[str, Region]
     slots = (("one at", s.region, s.offset) for p in plan.plans for s in (*p.slots.values(), *p.workspaces.values()))
     ends = (("a region that ends at", name, size) for name, size in plan.regions.items())
     for what, region, at in (*slots, *ends):
-        align = regions[region].align
+        align = regions[region.partition(":")[0]].align
         if at % align:
             raise error(
                 "misaligned",

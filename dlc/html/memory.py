@@ -11,19 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
+from typing import Final
 
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
 from dlc.base.pages import environment
 from dlc.record.build import memory_of
+from dlc.record.memory_roles import COPY, FORWARD, GRADIENT, MASK, WORKSPACE
+from dlc.record.record import VALUE
 from dlc.record.record import Memory as Arena
 
 WIDTH, HEIGHT = 1000, 420
 """Of the drawing, in its own units; the page scales it."""
-_LETTER, _LINE, _LEAST_LETTERS = 9.5, 18.0, 5
+LETTER, _LINE, _LEAST_LETTERS = 9.5, 18.0, 5
 """Width of a character of a label, height of its line, and the fewest characters that tell something."""
 _LISTED = 12
 """Values at most that are listed as live at the peak."""
+_HUES: Final = {VALUE: 210, FORWARD: 210, GRADIENT: 25, MASK: 285, WORKSPACE: 120, COPY: 340}
+"""Role of a value of a program → hue in degrees."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Held:
     offset: int
     size: int
     """In bytes."""
+    role: str = ""
+    """What it is for, which its hue tells; by default, that is its kind."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class Rectangle:
     """Shown on hover."""
     label: str
     """As much of its name as it has room for; "" where that says nothing."""
+    peak: bool = False
+    """Whether it is live where most bytes are."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +101,21 @@ class Memory:
     marks: tuple[tuple[float, str], ...]
     """(x, name) where a part of the program begins."""
     key: tuple[tuple[str, int], ...]
-    """(kind, hue), where hues tell kinds."""
+    """(role, hue), where hues tell roles."""
     levels: tuple[Level, ...]
     """Addresses along the axis."""
     times: tuple[Level, ...]
     """Steps along the axis."""
+
+    @property
+    def top(self) -> int:
+        """Where the drawing begins, above the addresses: with names of parts, or with the name of the axis."""
+        return -50 if self.marks else -34
+
+    @property
+    def height(self) -> int:
+        """Of the drawing with its axes."""
+        return HEIGHT + 56 - self.top
 
     @property
     def overhead(self) -> str:
@@ -123,7 +142,7 @@ def drawn(
         bound: Bytes that every plan needs; by default, the most that are live at a step.
         unit: What a step is called.
         marks: Steps at which a part of the program begins, with its name.
-        key: Kind → hue in degrees; by default, neighbours have different hues.
+        key: Role → hue in degrees; by default, neighbours have different hues.
     """
     held = [h for h in held if h.end > h.begin]
     begin, end = span or (min((h.begin for h in held), default=0), max((h.end for h in held), default=1))
@@ -142,9 +161,10 @@ def drawn(
                 HEIGHT - (h.offset - base + h.size) * up,
                 (h.end - h.begin) * across,
                 h.size * up,
-                number * 47 % 360 if key is None else key[h.kind],
+                number * 47 % 360 if key is None else key[h.role or h.kind],
                 f"{escape(h.name)}: {escape(h.kind)}, {h.size:,} B at {h.offset:,}, {unit}s {h.begin} to {h.end - 1}",
                 _label(escape(h.name), (h.end - h.begin) * across, h.size * up),
+                h.begin <= at < h.end,
             )
             for number, h in enumerate(held)
         ),
@@ -167,7 +187,7 @@ def drawn(
 
 def _label(name: str, width: float, height: float) -> str:
     """As much of a name as fits into a rectangle; "" where that is too little to tell anything."""
-    room = int((width - 6) / _LETTER)
+    room = int((width - 6) / LETTER)
     if height < _LINE or room < _LEAST_LETTERS:
         return ""
     return name if len(name) <= room else name[: room - 1] + "…"
@@ -220,34 +240,10 @@ def memory(plan: Plan) -> Memory:
 
 def arena(found: Arena, steps: int) -> Memory:
     """The same of a record's function with so many layers."""
-    held = [Held(v.name, v.kind, v.begin, v.end, v.offset, v.size) for v in found.values]
-    return drawn(held, span=(0, max(steps, 1)), memory=(0, found.arena), bound=found.bound, unit="layer")
-
-
-def plan_html(model: str, target: str, plans: Mapping[str, Plan]) -> str:
-    """A page with a picture for every function of a program; an ordinary one has a single function, named ""."""
-    functions = [(name, figures(plan), memory(plan) if plan.slots else None) for name, plan in plans.items()]
-    return render("plan.html.j2", model=escape(model), target=target, functions=functions)
-
-
-def figures(plan: Plan) -> dict[str, int | str]:
-    """What the planner came to; sizes in bytes.
-
-    `peak_bytes` has room for the values and for what kernels work in: `workspace_bytes` of it for the neediest kernel.
-    `unshared_bytes` is what all that would take without sharing, `method` how the places were found, `bound_step` where
-    the bytes of the lower bound are live.
-    """
-    facts = plan.facts
-    return {
-        "steps": len(plan.steps),
-        "peak_bytes": plan.regions.get("arena", 0),
-        "bound_bytes": facts.get("bound", 0),
-        "bound_step": facts.get("bound_step", 0),
-        "overhead_percent": facts.get("overhead_percent", "0.00"),
-        "workspace_bytes": plan.workspace,
-        "unshared_bytes": facts.get("unshared", 0),
-        "method": facts.get("method", ""),
-    }
+    held = [Held(v.name, v.kind, v.begin, v.end, v.offset, v.size, v.role) for v in found.values]
+    key = {role: hue for role, hue in _HUES.items() if any(h.role == role for h in held)}
+    span, whole = (0, max(steps, 1)), (0, found.arena)
+    return drawn(held, span=span, memory=whole, bound=found.bound, unit="layer", key=key)
 
 
 def render(template: str, **values: object) -> str:
@@ -260,7 +256,8 @@ def render_text(text: str, **values: object) -> str:
     made = environment(files("dlc") / "html" / "templates")
     made.filters["bytes"] = in_bytes
     made.filters["shown"] = escape
-    return made.from_string(text).render({"width": WIDTH, "height": HEIGHT, **values})
+    known = {"width": WIDTH, "height": HEIGHT, "alone": False, "fill": "--hue: {}".format}
+    return made.from_string(text).render({**known, **values})
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:

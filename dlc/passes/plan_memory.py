@@ -13,6 +13,9 @@ offer, whether the values fit into the bound, then into more, until nothing smal
 Only what is proven is called optimal. A limit in seconds makes results depend on the machine:
 what it cut short is not kept in the cache.
 
+With `regions`, values lie in several memories, those with most accesses per live byte in the first
+(`memory_regions`).
+
 A graph that an operation holds has an arena of its own, which lies in the workspace of that operation, beside second
 places of the values that a loop carries.
 """
@@ -20,22 +23,23 @@ places of the values that a loop carries.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 from dlc.api.parts import Part
 from dlc.api.passes import Level, Pass
-from dlc.api.plan import Plan, Slot, results_of
+from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
+from dlc.base.memories import problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
-from dlc.graph.op import Op
-from dlc.graph.structure import Input, Item
-from dlc.passes.memory import MemoryModel, overwritten_inputs
-from dlc.placement import Allocator, Buffer, Lifetimes, Placement, Task, check_placement, lifetimes, place
-from dlc.spec import Bytes, option
+from dlc.passes.memory_regions import ONLY, accesses, beside_inputs, check_sizes, consumable, several
+from dlc.passes.memory_wanted import Wanted, origin_of
+from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
+from dlc.placement.place import any_fixed
+from dlc.spec import Bytes, OptionError, option
 
 _WORK: Final = {"auto": 400, "exact": 10_000}
 """Millions of steps of the allocator by default."""
@@ -60,6 +64,14 @@ class PlanMemory(Pass[Plan, Plan]):
     limit: Bytes | None = option(
         None, "maximum size of the arena; a larger one is an error that lists the largest values at the peak"
     )
+    regions: tuple[tuple[str, Bytes], ...] = option(
+        (),
+        "memories and their sizes, the fastest first: fast:64KiB,slow:8MiB; a single one is a limit of the arena",
+    )
+    inputs: Literal["kept", "consumed"] = option(
+        "kept",
+        "consumed: values may lie in the memory of an input after its last reader, where the target says so to callers",
+    )
     allocator: str = option("", "what decides for exact and auto; by default the first that can be used")
     work: int | None = option(
         None,
@@ -70,6 +82,24 @@ class PlanMemory(Pass[Plan, Plan]):
     seconds: float | None = option(
         None, "wall-clock limit of the allocator; results that it cuts short are not kept in the cache", low=0.0
     )
+
+    def __post_init__(self) -> None:
+        """Refuse memories that are none."""
+        problem = problem_of(self.regions)
+        if len(self.regions) > 1 and self.limit is not None:
+            problem = "of several memories each has its own size: limit is for one"
+        if len(self.regions) > 1 and self.inputs == "consumed":
+            problem = "inputs are consumed beside one memory only"
+        if problem:
+            message = f"plan-memory: option regions: {problem}"
+            raise OptionError(error("bad-option", message, exit_code=ExitCode.USAGE), "regions")
+
+    @property
+    def _most(self) -> int | None:
+        """Bytes that the only arena may take."""
+        return min(
+            [size for size in (self.limit, *(size for _, size in self.regions)) if size is not None], default=None
+        )
 
     def with_allocators(self, allocators: Sequence[Part[Allocator]]) -> PlanMemory:
         """This pass with the solvers that it may ask."""
@@ -89,6 +119,13 @@ class PlanMemory(Pass[Plan, Plan]):
         Raises:
             DlcError: (USAGE) no allocator has the name; (TOOL) exact has none that can be used.
         """
+        if self.strategy == "exact" and any_fixed(buffers):
+            raise error(
+                "no-effect",
+                "plan-memory: strategy=exact knows no fixed offsets",
+                help="use strategy=search",
+                exit_code=ExitCode.USAGE,
+            )
         solver = self._allocator() if self.strategy == "exact" else None  # an error without one, needed or not
         reasons: list[str] = []
         found = place(
@@ -101,6 +138,8 @@ class PlanMemory(Pass[Plan, Plan]):
             deadline=None if self.seconds is None else time.monotonic() + self.seconds,
         )
         wrong = check_placement(buffers, found.offsets, self.align, found.arena)
+        moved = [b.id for b, o in zip(buffers, found.offsets, strict=True) if b.fixed not in (None, o)]
+        wrong += [f"buffers {moved} have other offsets than the fixed ones"] if moved else []
         assert not wrong, wrong
         if found.late:
             report.passing = f"the allocator was stopped after {self.seconds:g} s"
@@ -150,27 +189,31 @@ class PlanMemory(Pass[Plan, Plan]):
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
         # What bodies take is a part of the arena, which has the limit.
-        inner, within = replace(self, limit=None).with_allocators(self.allocators), Report()
+        inner, within = replace(self, limit=None, regions=(), inputs="kept").with_allocators(self.allocators), Report()
         state = replace(state, bodies={d: inner.run(body, within) for d, body in state.bodies.items()})
         report.passing = within.passing
-        wanted = _Wanted.of(state, self.in_place)
-        buffers = wanted.lives.buffers
-        found = self.placed(buffers, report)
-        overhead = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
+        wanted = Wanted.of(state, self.in_place)
         if wanted.kept:
             names = ", ".join(i.name for i in wanted.kept)
             report.note(f"copied first, because an output may be written over them: {names}")
-        free = without_limit(state.graph)
-        if free and self.limit is not None:
-            raise unlimited(free, f"a limit of the arena ({self.limit:,} B) needs one of every size")
+        if len(self.regions) > 1:
+            return self._in_regions(state, wanted, report)
+        free_inputs = consumable(state) if self.inputs == "consumed" else ()
+        if free_inputs:
+            return self._beside_inputs(state, wanted, free_inputs, report)
+        found = self.placed(wanted.lives.buffers, report)
+        overhead = 100.0 * (found.arena - found.bound) / found.bound if found.bound else 0.0
+        free, most = without_limit(state.graph), self._most
+        if free and most is not None:
+            raise unlimited(free, f"a limit of the arena ({most:,} B) needs one of every size")
         if free:
             report.note(f"no arena for the largest call: {', '.join(s.name for s in free)} without a limit")
         else:
             bound = f"bound {found.bound:,} B at operation {found.bound_step}"
             report.note(f"arena {found.arena:,} B, {bound}, overhead {overhead:.2f} %{self._known(found)}")
-        if self.limit is not None and found.arena > self.limit:
-            raise self._too_large(state, found, wanted)
-        facts = {
+        if most is not None and found.arena > most:
+            raise self._too_large(state, found, wanted, most)
+        facts: dict[str, int | str] = {
             "arena": found.arena,
             "bound": found.bound,
             "bound_step": found.bound_step,
@@ -179,28 +222,57 @@ class PlanMemory(Pass[Plan, Plan]):
             **({"floor": found.floor} if found.floor > found.bound else {}),
             "unshared": wanted.unshared,
         }
-        return replace(
-            state,
-            slots={d: Slot("arena", found.offsets[buffer], size) for d, (buffer, size) in wanted.values.items()},
-            workspaces={d: Slot("arena", found.offsets[b], buffers[b].size) for d, b in wanted.workspaces.items()},
-            regions={"arena": found.arena},
-            facts={**state.facts, **facts},
+        return wanted.plan(state, lambda buffer: (ONLY, found.offsets[buffer]), {ONLY: found.arena}, facts)
+
+    def _in_regions(self, state: Plan, wanted: Wanted, report: Report) -> Plan:
+        """The plan in several memories. Raises DlcError: (USAGE) open sizes; (LIMIT) they are too small."""
+        check_sizes(state.graph)
+        buffers = wanted.lives.buffers
+        sizes = [b.size for b in buffers]
+        accessed = accesses(state, len(buffers), wanted.values, wanted.workspaces, sizes)
+        quick = replace(self, strategy="greedy", regions=())
+
+        def placer(some: Sequence[Buffer], enough: int | None) -> Placement:
+            found = quick.placed(some, report) if enough is not None else None
+            return found if found and enough is not None and found.arena <= enough else self.placed(some, report)
+
+        found = several(
+            buffers, self.regions, accessed, self.align, placer, lambda buffer: wanted.described(state, buffer)
         )
+        whole = sum(found.sizes.values())
+        for note in found.notes():
+            report.note(note)
+        facts: dict[str, int | str] = {
+            "arena": whole,
+            "bound": found.bound,
+            "bound_step": found.step,
+            "overhead_percent": f"{100.0 * (whole - found.bound) / found.bound if found.bound else 0.0:.2f}",
+            "method": ", ".join(dict.fromkeys(p.method for p in found.found.placements if p.arena)),
+            "unshared": wanted.unshared,
+        }
+        return wanted.plan(state, found.place, found.sizes, facts)
 
-    def _too_large(self, plan: Plan, found: Placement, wanted: _Wanted) -> DlcError:
+    def _beside_inputs(self, state: Plan, wanted: Wanted, free: Sequence[Region], report: Report) -> Plan:
+        """The plan with values in the memory of inputs that nobody reads any more."""
+        found = beside_inputs(wanted.lives.buffers, free, self.align, lambda some, _: self.placed(some, report))
+        report.note(found.note)
+        if self._most is not None and found.placement.arena > self._most:
+            raise self._too_large(state, found.placement, wanted, self._most)
+        facts = {**found.facts, "unshared": wanted.unshared}
+        return wanted.plan(state, found.place, found.sizes, facts)
+
+    def _too_large(self, plan: Plan, found: Placement, wanted: Wanted, limit: int) -> DlcError:
         """The error that names the peak, and who holds the most memory there."""
-
-        def described(op: Op) -> str:
-            return ", ".join(plan.graph.origin(op.of if isinstance(op, Item) else op)) or "unnamed"
 
         step = found.bound_step
         held = [
-            (v.type.nbytes, f"{v.type}, {v.type.nbytes} bytes, from {described(v)}") for v in wanted.alive(plan, step)
+            (v.type.nbytes, f"{v.type}, {v.type.nbytes} bytes, from {origin_of(plan, v)}")
+            for v in wanted.alive(plan, step)
         ]
         work = plan.workspace_of(plan.steps[step])
-        held += [(work, f"{work} bytes that {described(plan.steps[step])} works in")] if work else []
+        held += [(work, f"{work} bytes that {origin_of(plan, plan.steps[step])} works in")] if work else []
         held.sort(key=lambda each: -each[0])
-        arena, limit = found.arena, self.limit or 0
+        arena = found.arena
         impossible = found.floor > limit
         proof = (
             "no offsets in this order of operations take less"
@@ -212,7 +284,7 @@ class PlanMemory(Pass[Plan, Plan]):
             f"the arena takes {arena} bytes, {arena - limit} more than the limit of {limit}",
             notes=(
                 f"{proof}, so the limit {'cannot be met' if impossible else 'may be possible: it is not disproved'}",
-                f"the peak is at step {step} ({described(plan.steps[step])})",
+                f"the peak is at step {step} ({origin_of(plan, plan.steps[step])})",
                 *(f"in use there: {text}" for _, text in held[:5]),
             ),
             help="use a smaller batch or input"
@@ -220,53 +292,3 @@ class PlanMemory(Pass[Plan, Plan]):
             else "try plan-memory{strategy=auto}, or more work for it",
             exit_code=ExitCode.LIMIT,
         )
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What a plan needs places for: values over their lifetimes, and workspaces during one step each."""
-
-    kept: tuple[Input, ...]
-    """Inputs that are copied first."""
-    lives: Lifetimes
-    values: Mapping[str, tuple[int, int]]
-    """Digest of a value, of a view or of a kept input → (number of its buffer, bytes)."""
-    workspaces: Mapping[str, int]
-    """Digest of a step → number of its buffer."""
-    unshared: int
-    """Bytes if nothing shared any."""
-
-    @classmethod
-    def of(cls, plan: Plan, in_place: bool) -> _Wanted:
-        model = MemoryModel.of(plan.graph, in_place, plan.workspace_of)
-        position = {c.digest: k for k, c in enumerate(model.calls)}
-        order = [position[s.digest] for s in plan.steps]
-        kept = overwritten_inputs(plan.graph, plan.steps)
-        sizes = (*model.sizes, *(i.type.nbytes for i in kept))
-        storage = {**model.storage, **{i.digest: len(model.sizes) + k for k, i in enumerate(kept)}}
-        tasks = _reading(model, {i.digest: storage[i.digest] for i in kept})
-        lives = lifetimes(tasks, sizes, order)
-        placed = (*kept, *(v for op in plan.graph.ops if op.runs for v in results_of(op)))
-        numbers = zip(model.calls, lives.of_workspace, strict=True)
-        return cls(
-            kept,
-            lives,
-            {v.digest: (lives.of_storage[storage[v.digest]], v.type.nbytes) for v in placed if v.digest in storage},
-            {call.digest: buffer for call, buffer in numbers if buffer >= 0},
-            sum(sizes) + sum(task.workspace for task in tasks),
-        )
-
-    def alive(self, plan: Plan, step: int) -> list[Op]:
-        """The values that are in use at a step; of those that were handed over in place, the last one."""
-        buffers = {b.id for b in self.lives.buffers if b.birth <= step < b.death}
-        values = (v for s in plan.steps[: step + 1] for v in results_of(s))
-        last = {self.values[v.digest][0]: v for v in values if v.digest in self.values}
-        return [v for buffer, v in last.items() if buffer in buffers]
-
-
-def _reading(model: MemoryModel, kept: Mapping[str, int]) -> list[Task]:
-    """The tasks, reading kept inputs from storages that are there from the start."""
-    return [
-        replace(task, reads=(*task.reads, *dict.fromkeys(kept[a.digest] for a in call.operands if a.digest in kept)))
-        for call, task in zip(model.calls, model.tasks, strict=True)
-    ]

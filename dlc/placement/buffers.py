@@ -16,6 +16,7 @@ class Buffer:
     size: int  # bytes, before rounding to the alignment
     birth: int  # first step at which the buffer is live
     death: int  # first step at which it no longer is
+    fixed: int | None = None  # the offset that it must have
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ def check_arguments(buffers: Sequence[Buffer], align: int) -> None:
             raise ValueError(f"buffer {buffer.id} has a negative size, {buffer.size}")
         if buffer.birth >= buffer.death:
             raise ValueError(f"buffer {buffer.id} has an empty lifetime, [{buffer.birth}, {buffer.death})")
+        if buffer.fixed is not None and (buffer.fixed < 0 or buffer.fixed % align):
+            raise ValueError(f"buffer {buffer.id} is fixed at {buffer.fixed}, no multiple of {align}")
+
+
+def end_of_fixed(buffers: Sequence[Buffer], align: int) -> int:
+    """Where the highest buffer ends whose offset is given."""
+    return max((b.fixed + aligned(b.size, align) for b in buffers if b.fixed is not None), default=0)
 
 
 def live_profile(buffers: Sequence[Buffer], align: int) -> tuple[list[int], list[int]]:

@@ -39,6 +39,27 @@ def check_placement(
     return faults + (_overlaps(buffers, offsets) if _any_overlap(buffers, offsets) else [])
 
 
+def check_regions(
+    buffers: Sequence[Interval],
+    places: Sequence[tuple[int, int]],
+    sizes: Sequence[int],
+    align: int,
+) -> list[str]:
+    """The same of buffers in several memories, each of which has a size: places are (number of a memory, offset)."""
+    if len(places) != len(buffers):
+        return [f"{len(buffers)} buffers but {len(places)} places"]
+    wrong = [
+        f"buffer {b.id} is in memory {r} of {len(sizes)}"
+        for b, (r, _) in zip(buffers, places, strict=True)
+        if not 0 <= r < len(sizes)
+    ]
+    for region, size in enumerate(sizes):
+        inside = [k for k, (r, _) in enumerate(places) if r == region]
+        faults = check_placement([buffers[k] for k in inside], [places[k][1] for k in inside], align, size)
+        wrong += [f"memory {region}: {fault}" for fault in faults]
+    return wrong
+
+
 def _any_overlap(buffers: Sequence[Interval], offsets: Sequence[int]) -> bool:
     """Whether two buffers that are live together share bytes, in n log n.
 

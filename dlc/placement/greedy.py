@@ -23,8 +23,16 @@ class Problem:
     pick: tuple[Callable[[Sequence[Span | None]], tuple[Span | None, ...]], ...]  # the spans of a buffer's conflicts
 
     def unplaced(self) -> list[Span | None]:
-        """A table of spans with nothing placed; its last entry stays empty, so that every pick has an item."""
-        return [None] * (len(self.sizes) + 1)
+        """A table of spans in which only fixed buffers are; its last entry stays empty: every pick has an item."""
+        spans: list[Span | None] = [None] * (len(self.sizes) + 1)
+        for index, buffer in enumerate(self.buffers):
+            if buffer.fixed is not None:
+                spans[index] = (buffer.fixed, buffer.fixed + self.sizes[index])
+        return spans
+
+    def free(self, order: Sequence[int]) -> list[int]:
+        """An order without the buffers that are fixed."""
+        return [index for index in order if self.buffers[index].fixed is None]
 
     def taken(self, index: int, spans: Sequence[Span | None]) -> list[Span]:
         """The placed spans that the buffer must not meet, sorted by start."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlc.placement.allocator import Allocator, least_arena
-from dlc.placement.buffers import Buffer, Placement, aligned, max_live
+from dlc.placement.buffers import Buffer, Placement, aligned, end_of_fixed, max_live
 from dlc.placement.greedy import (
     FEW_ORDERS,
     FITS,
@@ -77,9 +77,11 @@ def place(
             machine and is marked `late`.
 
     Raises:
-        ValueError: A negative size, an empty lifetime, an alignment below 1, or `exact` without an allocator.
+        ValueError: A negative size, an empty lifetime, an alignment below 1, a fixed offset that is no multiple of it,
+            or `exact` without an allocator, or with fixed offsets, which no allocator knows.
     """
     bound, step = max_live(buffers, align)
+    bound = max(bound, end_of_fixed(buffers, align))
     known = _Known(bound, bound)
     asking = _Asking(buffers, align, bound, deadline)
     match strategy:
@@ -93,12 +95,12 @@ def place(
             known = known.with_placed(_searched(buffers, align, bound, seed, budget * WORK_PER_BUDGET))
         case "exact":
             solver = allocator() if allocator else None
-            if solver is None:
-                raise ValueError("exact needs an allocator")
+            if solver is None or any_fixed(buffers):
+                raise ValueError("exact needs an allocator, and buffers without fixed offsets")
             known = asking.of(solver, known.with_placed(_greedy(buffers, align, bound)), work)
         case "auto":
             known = known.with_placed(_searched(buffers, align, bound, seed, 0))
-            solver = allocator() if allocator and not known.proven else None
+            solver = allocator() if allocator and not known.proven and not any_fixed(buffers) else None
             known = asking.of(solver, known, work // _FIRST)
             if not known.proven and not known.late:
                 known = known.with_placed(_searched(buffers, align, bound, seed, budget * WORK_PER_BUDGET))
@@ -152,9 +154,14 @@ class _Asking:
         return _Known(self.bound, least.floor, best, least.late)
 
 
+def any_fixed(buffers: Sequence[Buffer]) -> bool:
+    """Whether an offset is given: then the order of births has no rule to go by."""
+    return any(b.fixed is not None for b in buffers)
+
+
 def _cost(buffers: Sequence[Buffer]) -> int:
-    """Entries of the table of buffers that are live together, with what a buffer itself costs."""
-    return pairs(buffers) + 16 * len(buffers)
+    """Entries of the table of buffers that are live together, with what a buffer itself costs; 0: it has to be made."""
+    return 0 if any_fixed(buffers) else pairs(buffers) + 16 * len(buffers)
 
 
 def _greedy(buffers: Sequence[Buffer], align: int, bound: int) -> Candidate:
@@ -179,6 +186,7 @@ def _best_fit(buffers: Sequence[Buffer], align: int) -> Candidate:
 
 def _in_order(task: Problem, order: Sequence[int], fit: Fit, method: str) -> Candidate:
     """One after another, by a gap rule."""
+    order = task.free(order)
     offsets, arena = place_in_order(task, order, fit)
     return Candidate(offsets, arena, method, 1, order)
 
@@ -196,10 +204,10 @@ def _searched(buffers: Sequence[Buffer], align: int, bound: int, seed: int, work
 def _stacked(buffers: Sequence[Buffer], align: int) -> Candidate:
     """Every buffer at an address of its own."""
     offsets: list[int] = []
-    end = 0
+    end = end_of_fixed(buffers, align)
     for buffer in buffers:
-        offsets.append(end)
-        end += aligned(buffer.size, align)
+        offsets.append(end if buffer.fixed is None else buffer.fixed)
+        end += aligned(buffer.size, align) if buffer.fixed is None else 0
     return Candidate(offsets, end, "no reuse", 1)
 
 

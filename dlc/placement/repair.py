@@ -30,15 +30,16 @@ class Repaired:
 
 
 def repair(task: Problem, order: Sequence[int], arena: int, bound: int, rng: random.Random, work: int) -> Repaired:
-    """Look for an arena below `arena`, starting from an order that names every buffer once.
+    """Look for an arena below `arena`, starting from an order that names every buffer once, but for fixed ones.
 
     Ends when the bound is reached, when `work` spans have been inspected, or when PATIENCE
     tries in a row brought nothing. Random draws are the only thing besides the arguments
     that decides the result.
     """
-    unit = math.gcd(*task.sizes)  # every offset is a sum of sizes, so arenas differ by at least this
+    # Every offset is a sum of sizes behind nothing or a fixed offset, so arenas differ by at least this.
+    unit = math.gcd(*task.sizes, *(b.fixed for b in task.buffers if b.fixed is not None))
     order = list(order)
-    rank = [0] * len(order)
+    rank = [-1] * len(task.sizes)  # of fixed buffers, before which none is moved
     for position, index in enumerate(order):
         rank[index] = position
     spans = task.unplaced()
@@ -91,7 +92,7 @@ def _advance(
 ) -> int:
     """Move the buffer at a position before the latest of some conflicting ones drawn; where filling must resume."""
     index = order[position]
-    earlier = [rank[other] for other in task.conflicts[index] if rank[other] < position]
+    earlier = [rank[other] for other in task.conflicts[index] if 0 <= rank[other] < position]
     target = max(rng.choices(earlier, k=draws)) if earlier else 0
     for undone in order[target:]:
         spans[undone] = None

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from dlc.api.function_names import LEARNING
-from dlc.api.plan import Plan, results_of
+from dlc.api.plan import Plan, Slot, results_of
 from dlc.bench.steps import works
 from dlc.files.hashing import content_size
 from dlc.graph.structure import Call, Constant, Input, Item
 from dlc.kernel.work import work
 from dlc.record.graph import kind_of, linked, nodes_of
+from dlc.record.memory_roles import COPY, WORKSPACE, roles
 from dlc.record.passes import Job, pass_of
 from dlc.record.record import (
     Counts,
@@ -37,9 +39,7 @@ if TYPE_CHECKING:
     from dlc.api.program import Port as ProgramPort
     from dlc.cache.step_record import StepRecord
     from dlc.graph.graph import Graph
-
-WORKSPACE: Final = "workspace"
-"""Kind of what a layer works in, beside the types of values."""
+    from dlc.graph.op import Op
 
 
 def record_of(
@@ -146,28 +146,37 @@ def _layers(plan: Plan, first: int) -> list[Layer]:
 
 
 def memory_of(plan: Plan) -> Memory:
-    """The arena of a plan over time: a value per placed value or workspace."""
+    """The arena of a plan over time: a value per placed value or workspace; several memories one behind the other."""
     types = {i.digest: i.type for i in plan.kept} | {digest: type for digest, (_, type) in plan.values.items()}
-    owners, slots = _owners(plan), plan.slots
+    owners, slots, role = _owners(plan), plan.slots, roles(plan)
+    known = {v.digest: role(v) for step in plan.steps for v in results_of(step)} | {i.digest: COPY for i in plan.kept}
+    own = plan.own_regions  # what lies in the memory of inputs is not drawn
+    begins = dict(zip(own, accumulate(own.values(), initial=0), strict=False))
+
+    def value(name: str, kind: str, lives: tuple[int, int], slot: Slot, role: str) -> Value:
+        text = f"{kind} in {slot.region}" if len(begins) > 1 else kind
+        return Value(name, text, *lives, begins[slot.region] + slot.offset, slot.size, role)
+
     values = [
-        Value(owners[d], str(types[d]), birth, death, slots[d].offset, slots[d].size)
-        for d, (birth, death) in plan.lives.items()
+        value(owners[d], str(types[d]), lives, slots[d], known[d])
+        for d, lives in plan.lives.items()
+        if slots[d].region in own
     ]
     values += [
-        Value(", ".join(plan.graph.origin(step)) or f"step {k}", WORKSPACE, k, k + 1, slot.offset, slot.size)
+        value(_name(plan, step, k), WORKSPACE, (k, k + 1), slot, WORKSPACE)
         for k, step in enumerate(plan.steps)
-        if (slot := plan.workspaces.get(step.digest))
+        if (slot := plan.workspaces.get(step.digest)) and slot.region in own
     ]
-    return Memory(plan.regions.get("arena", 0), int(plan.facts.get("bound", 0)), tuple(values))
+    return Memory(plan.memory, int(plan.facts.get("bound", 0)), tuple(values))
+
+
+def _name(plan: Plan, step: Op, number: int) -> str:
+    return ", ".join(plan.graph.origin(step)) or f"step {number}"
 
 
 def _owners(plan: Plan) -> Mapping[str, str]:
     """Digest of a value → what it came from."""
-    found = {
-        v.digest: ", ".join(plan.graph.origin(step)) or f"step {number}"
-        for number, step in enumerate(plan.steps)
-        for v in results_of(step)
-    }
+    found = {v.digest: _name(plan, step, number) for number, step in enumerate(plan.steps) for v in results_of(step)}
     return {**{i.digest: f"input {i.name}" for i in plan.kept}, **found}
 
 

@@ -18,6 +18,8 @@ SCHEMA: Final = "dlc.record/1"
 """Grows when a field changes its meaning or goes; new fields with defaults may come without."""
 NAME: Final = "record.json"
 """Of the file beside a program."""
+VALUE: Final = "value"
+"""What bytes of an arena are for where nothing else is known."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class Value:
     """In the arena."""
     size: int
     """In bytes."""
+    role: str = VALUE
+    """What it is for, as `dlc.record.memory_roles` names it: forward, backward, workspace."""
 
 
 @dataclass(frozen=True)

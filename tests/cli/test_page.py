@@ -15,7 +15,7 @@ from dlc.base.diagnostics import escape
 from dlc.cache.step_record import StepRecord
 from dlc.html.build import report_html
 from dlc.html.diff import difference_html
-from dlc.html.memory import plan_html
+from dlc.html.plan import plan_html, view_of
 from dlc.record.build import plans_of
 from dlc.record.diff import difference
 from dlc.record.record import Record
@@ -119,8 +119,10 @@ def pages(
 ) -> dict[str, str]:
     """Name → URL."""
     place = tmp_path_factory.mktemp("pages")
+    plans = plans_of(resnet_steps)
+    views = [view_of(plan, name, strategy, 0.1) for name, plan in plans.items() for strategy in ("none", HOSTILE[1])]
     found = {
-        "plan": plan_html(HOSTILE[2], "c{cpu=generic}", plans_of(resnet_steps)),
+        "plan": plan_html(HOSTILE[2], "c{cpu=generic}", views),
         "training": curve_html(HOSTILE[2], [("optimizer", HOSTILE[1])], trained(), None, 7),
         "timeline": timeline_html(PROGRAMS["linear_step"](), HOSTILE[2]),
         "resnet": report_html(resnet),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import xml.etree.ElementTree
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from dlc_backend_s2train.container import read
 
+from dlc.api.function_names import LEARNING
 from dlc.api.plan import Plan, Slot
 from dlc.base.diagnostics import ExitCode
 from dlc.cache.step_record import StepRecord
@@ -18,7 +20,9 @@ from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
-from dlc.html.memory import HEIGHT, WIDTH, figures, memory, plan_html
+from dlc.html.memory import HEIGHT, WIDTH, memory
+from dlc.html.plan import figures, plan_html, plan_svg, view_of
+from dlc.record.build import memory_of
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
 from tests.cli.test_program_files import perceptron
@@ -60,6 +64,9 @@ def test_the_picture_of_every_function(name: str) -> None:
     model, target, train = TARGETS[name]
     plans = plans_of(model, target, train)
     assert (len(plans) > 1) == (train is not None)
+    for function, plan in plans.items():
+        passes = {v.role for v in memory_of(plan).values} & {"forward", "backward"}
+        assert passes == ({"forward", "backward"} if function in LEARNING and plan.slots else set()), function
     drawn = [memory(plan) for plan in plans.values() if plan.slots]
     assert any(picture.rectangles for picture in drawn)
     for picture in drawn:
@@ -160,10 +167,15 @@ def test_workspaces_are_drawn(dlc: Dlc) -> None:
 
 def test_what_is_printed(dlc: Dlc, golden: Golden) -> None:
     target = ("--target", "c{cpu=x86-64-v3}")
-    golden("plan/digits.txt", dlc("plan", "digits.onnx", *target, "-q").transcript())
-    golden("plan/training.txt", dlc("plan", "net.onnx", *target, "--train", "loss=cross-entropy", "-q").transcript())
+    for name, line in {
+        "digits": ("digits.onnx",),
+        "training": ("net.onnx", "--train", "loss=cross-entropy"),
+        "compare": ("digits.onnx", "--compare", "none,greedy,search"),
+    }.items():
+        text = dlc("plan", *line, *target, "-q").transcript()
+        golden(f"plan/{name}.txt", re.sub(r"\b\d\.\d{3}  ", "<s>    ", text))
     ran = dlc("plan", "net.onnx", *S2TRAIN, *TRAIN, "--html", "plan.html")
-    assert ran.out.endswith("picture: plan.html\n")
+    assert ran.out.endswith("html: plan.html\n")
     assert {line.split()[0] for line in ran.out.splitlines()[1:4]} == {"step", "predict", "evaluate"}
     page = Path("plan.html").read_text(encoding="utf-8")
     assert page.count("<svg") == sum(
@@ -206,12 +218,48 @@ def test_names_stay_text(name: str) -> None:
     made.graph.node[0].name = name
     Path("evil.onnx").write_bytes(made.SerializeToString())
     plans = plans_of("evil.onnx", "c", pipeline="lower,order,plan-memory")
-    page = plan_html(name, name, plans)
-    parser = Elements()
-    parser.feed(page)
-    assert not parser.names & {"script", "b", "iframe", "img"}
-    assert "49" not in page.split("<style>")[0]
+    views = [view_of(plans[""], name, "greedy", 0.0)]
+    for page in (plan_html(name, name, views), drawing := plan_svg(name, views)):
+        parser = Elements()
+        parser.feed(page)
+        assert not parser.names & {"script", "b", "iframe", "img"}
+        assert "49" not in page.split("<style>")[0]
+    assert xml.etree.ElementTree.fromstring(drawing).tag.endswith("}svg")
     assert figures(plans[""])["steps"] == 2
+
+
+def test_strategies_side_by_side(dlc: Dlc) -> None:
+    ran = dlc(
+        "plan", "net.onnx", *TRAIN, "--compare", "none, search,none", "--html", "a.html", "--svg", "a.svg", "--json"
+    )
+    found = ran.document["compare"]
+    names = [f["function"] for f in ran.document["functions"]]
+    assert [(c["function"], c["strategy"]) for c in found] == [(f, s) for f in names for s in ("none", "search")]
+    searched = {c["function"]: c for c in found if c["strategy"] == "search"}
+    for f in ran.document["functions"]:
+        c = searched[f["function"]]
+        assert (c["arena_bytes"], c["bound_bytes"]) == (f["peak_bytes"], f["bound_bytes"])
+        assert c["optimal"]
+        assert (c["gap_percent"], c["seconds"] >= 0) == (0, True)
+    drawn = sum(c["arena_bytes"] > 0 for c in found)
+    assert Path("a.html").read_text(encoding="utf-8").count("<svg") == drawn
+    assert len(xml.etree.ElementTree.parse("a.svg").findall("{http://www.w3.org/2000/svg}svg")) == drawn
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--compare", "greedy,best"), "error[bad-option]: --compare: there is no strategy best"),
+        (("--compare", "greedy,"), "no strategy without a name"),
+        (("--compare", "greedy", "--limit", "1KiB"), "error[no-effect]: --limit: --compare makes"),
+        (("--compare", "greedy", "--strategy", "search"), "error[no-effect]: --strategy"),
+        (("--svg", "net.onnx"), "error[cannot-write]"),
+    ],
+)
+def test_comparisons_that_mean_nothing(dlc: Dlc, flags: tuple[str, ...], said: str) -> None:
+    ran = dlc("plan", "net.onnx", *flags)
+    assert ran.code == ExitCode.USAGE
+    assert said in ran.err
 
 
 def test_the_published_count_of_a_step(dlc: Dlc) -> None:

@@ -84,6 +84,19 @@ def test_the_least_arena_is_found_and_written(dlc: Dlc) -> None:
     assert again["offsets"] == {r["id"]: int(r["offset"]) for r in rows}
 
 
+def test_strategies_of_a_file(dlc: Dlc) -> None:
+    Path("gap.csv").write_text(GAP)
+    run = dlc("plan", "gap.csv", "--compare", "none,exact", "--svg", "out.svg")
+    assert re.sub(r"\d\.\d{3}", "N", run.out) == (
+        "strategy  arena  lower bound                gap  seconds  method\n"
+        "none       17 B          6 B           183.33 %    N  no reuse\n"
+        "exact       7 B          6 B  16.67 % (optimal)    N  first-fit by size\n"
+        "svg: out.svg\n"
+    )
+    assert Path("out.svg").read_text(encoding="utf-8").count("<svg") == 3
+    assert "error[no-effect]: --output" in dlc("plan", "gap.csv", "--compare", "none", "-o", "out.csv").err
+
+
 def test_a_limit_says_what_is_proven(dlc: Dlc) -> None:
     Path("gap.csv").write_text(GAP)
     assert dlc("plan", "gap.csv", "--limit", "7", "--strategy", "exact").code == ExitCode.OK
@@ -102,6 +115,20 @@ def test_alignment_of_all_is_the_least_that_suits_each(dlc: Dlc) -> None:
     assert all(offset % 12 == 0 for offset in found["offsets"].values())
     assert (found["arena_bytes"], found["bound_bytes"]) == (24, 24)
     assert dlc("plan", "a.csv", "--align", "8", "--json").document["arena_bytes"] == 48
+
+
+def test_fixed_offsets_are_kept(dlc: Dlc) -> None:
+    Path("a.csv").write_text("id,lower,upper,size,fixed\na,0,2,4,8\nb,0,2,4,\nc,1,2,4,\nd,2,4,8,0\n")
+    found = dlc("plan", "a.csv", "-o", "out.csv", "--json").document
+    assert (found["offsets"]["a"], found["offsets"]["d"], found["arena_bytes"]) == (8, 0, 12)
+    assert "strategy=exact knows no fixed offsets" in dlc("plan", "a.csv", "--strategy", "exact").err
+    assert "a is fixed at 8, no multiple of 16" in dlc("plan", "a.csv", "--align", "16").err
+    Path("b.csv").write_text("id,lower,upper,size,fixed\na,0,2,4,8\nb,0,2,4,\nc,1,3,4,10\n")
+    run = dlc("plan", "b.csv")
+    assert (run.code, run.err.splitlines()[0]) == (
+        ExitCode.USAGE,
+        "error[bad-instance]: fixed offsets: a and c share bytes [10, 12) at step 1",
+    )
 
 
 def test_flags_that_mean_nothing(dlc: Dlc) -> None:

@@ -1,6 +1,7 @@
 """Placement: sound for every input, at the bound on real networks, close to it on hard instances."""
 
 import time
+from dataclasses import replace
 from itertools import combinations, permutations
 from pathlib import Path
 
@@ -129,6 +130,20 @@ def test_alignment_must_be_positive(align: int) -> None:
 def test_meaningless_buffers_are_refused(bad: Buffer) -> None:
     with pytest.raises(ValueError, match="buffer 3"):
         place([bad])
+
+
+@settings(deadline=None, max_examples=60)
+@given(buffer_lists(10), st.sampled_from((1, 8)), st.sampled_from(STRATEGIES), st.data())
+def test_fixed_offsets_are_kept(buffers: list[Buffer], align: int, strategy: Strategy, data: st.DataObject) -> None:
+    """Those of some other placement, raised by a few multiples of the alignment."""
+    known = place(buffers, align=align, strategy="greedy")
+    up = align * data.draw(st.integers(0, 5))
+    some = data.draw(st.sets(st.sampled_from(range(len(buffers))))) if buffers else set[int]()
+    pinned = [replace(b, fixed=known.offsets[k] + up) if k in some else b for k, b in enumerate(buffers)]
+    found = place(pinned, align=align, strategy=strategy, budget=200)
+    assert all(b.fixed in (None, o) for b, o in zip(pinned, found.offsets, strict=True))
+    assert check_placement(pinned, found.offsets, align, found.arena) == []
+    assert found.arena >= found.bound
 
 
 def test_same_seed_same_placement() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from dlc.base.diagnostics import ExitCode, error, escape
 from dlc.cli import flags
 from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
+from dlc.cli.plan_compare import compared_buffers, compared_plans, documents, strategies, table
 from dlc.cli.steps import step_table
 from dlc.cli.task_options import SUFFIX, TaskOptions
 from dlc.cli.terminal import Outcome, Terminal, columns
@@ -19,11 +20,13 @@ from dlc.cli.train_files import check_outputs
 from dlc.cli.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from dlc.api.plan import Plan
     from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import ResolvedPipeline
+    from dlc.html.plan import View
+    from dlc.passes.plan_memory import PlanMemory
 
 _PASS = "plan-memory"
 _INSTANCE = ".csv"
@@ -31,6 +34,16 @@ _INSTANCE = ".csv"
 Html = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE.html", help="Draw memory over time, with the live bytes and the lower bound."),
+]
+Svg = Annotated[
+    Path | None,
+    typer.Option("--svg", metavar="FILE.svg", help="The same drawing as a file of its own, for documents."),
+]
+Compare = Annotated[
+    str,
+    typer.Option(
+        "--compare", metavar="NAME,…", help="Plan by each of these strategies, and show the results side by side."
+    ),
 ]
 Strategy = Annotated[
     str,
@@ -74,6 +87,8 @@ def plan(
     seconds: Seconds = "",
     output: Output = None,
     html: Html = None,
+    svg: Svg = None,
+    compare: Compare = "",
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
@@ -87,7 +102,8 @@ def plan(
     del json
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
-    check_outputs({"--html": html, "--output": output}, (model,))
+    pictures = Pictures(html, svg)
+    check_outputs({"--html": html, "--svg": svg, "--output": output}, (model,))
     given = {
         "strategy": strategy,
         "limit": limit,
@@ -102,11 +118,13 @@ def plan(
     if is_tasks or tasks != TaskOptions():
         from dlc.cli.plan_tasks import check_flags, plan_tasks
 
-        check_flags(is_tasks, options, tasks, [*settings, *(str(path) for path in (output, html) if path)])
+        others = (output, html, svg, compare)
+        check_flags(is_tasks, options, tasks, [*settings, *(str(given) for given in others if given)])
         return plan_tasks(Path(model), tasks)
+    names = strategies(compare, settings) if compare else ()
     space = Workspace.open(terminal, cache)
     if model.lower().endswith(_INSTANCE):
-        return _bare(Path(model), space, options, settings, output, html)
+        return _bare(Path(model), space, options, settings, names, output, pictures)
     if output:
         raise error(
             "no-effect", "--output writes a CSV file with its offsets, and this is a model", exit_code=ExitCode.USAGE
@@ -127,13 +145,35 @@ def plan(
     for made in plans.values():
         if free := without_limit(made.graph):
             raise unlimited(free, "a plan is for the largest call, which needs a limit of every size")
-    backend = str(prepared.pipeline.backend)
-    if html:
-        from dlc.files.writing import write_whole
-        from dlc.html.memory import plan_html
+    from dlc.html.plan import view_of
 
-        write_whole(html, plan_html(prepared.source.name, backend, plans).encode("utf-8"))
-    return _outcome(prepared.pipeline, plans, html)
+    backend = str(prepared.pipeline.backend)
+    took = {name: next(s for s in own if s.name == _PASS).made_ms / 1000 for name, own in by_function(steps).items()}
+    views = compared_plans(steps, _stage(prepared.pipeline), names) if names else []
+    written = pictures.write(
+        prepared.source.name, backend, lambda: views or [view_of(p, n, "", took[n]) for n, p in plans.items()]
+    )
+    return _outcome(prepared.pipeline, plans, took, views, written)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Where drawings go."""
+
+    html: Path | None
+    svg: Path | None
+
+    def write(self, title: str, target: str, drawn: Callable[[], Sequence[View]]) -> dict[str, str | None]:
+        """The files that were written, None for those that nobody wants. Raises DlcError: one cannot be written."""
+        views = drawn() if self.html or self.svg else ()
+        from dlc.files.writing import write_whole
+        from dlc.html.plan import plan_html, plan_svg
+
+        if self.html:
+            write_whole(self.html, plan_html(title, target, views).encode("utf-8"))
+        if self.svg:
+            write_whole(self.svg, plan_svg(title, views).encode("utf-8"))
+        return {"html": str(self.html) if self.html else None, "svg": str(self.svg) if self.svg else None}
 
 
 def _bare(
@@ -141,8 +181,9 @@ def _bare(
     space: Workspace,
     options: BuildOptions,
     settings: Mapping[str, str],
+    names: Sequence[str],
     output: Path | None,
-    html: Path | None,
+    pictures: Pictures,
 ) -> Outcome:
     """The plan of a CSV file, whose bytes are all that there is: nothing of a build has a meaning."""
     from dlc.cli.instance import check_limit, plan_instance, read
@@ -160,6 +201,12 @@ def _bare(
     stage = space.registry.stage(Spec.parse(f"{_PASS}{{{text}}}"))
     assert isinstance(stage, PlanMemory)
     bare = read(path)
+    if names:
+        if output:
+            raise error("no-effect", "--output: --compare finds several placements", exit_code=ExitCode.USAGE)
+        views = compared_buffers(bare, stage, names)
+        files = pictures.write(path.name, "", lambda: views)
+        return Outcome(_with(table(views), files), {"instance": str(path), "compare": documents(views), **files})
     planned = plan_instance(bare, stage)
     for note in planned.report.notes:
         space.terminal.log(escape(note))
@@ -167,11 +214,20 @@ def _bare(
         check_limit(planned, stage.limit)
     if output:
         write_whole(output, planned.csv().encode("utf-8"))
-    if html:
-        write_whole(html, planned.html(path.name).encode("utf-8"))
-    written = {"output": str(output) if output else None, "html": str(html) if html else None}
-    lines = [planned.text(), *(f"{key}: {escape(name)}" for key, name in written.items() if name)]
-    return Outcome("\n".join(lines), {"instance": str(path), **planned.document(), **written})
+    files = {"output": str(output) if output else None, **pictures.write(path.name, "", lambda: [planned.view()])}
+    return Outcome(_with(planned.text(), files), {"instance": str(path), **planned.document(), **files})
+
+
+def _with(text: str, written: Mapping[str, str | None]) -> str:
+    """A text, and below it what was written."""
+    return "\n".join([text, *(f"{key}: {escape(name)}" for key, name in written.items() if name)])
+
+
+def _stage(pipeline: ResolvedPipeline) -> PlanMemory:
+    """The pass that plans."""
+    from dlc.passes.plan_memory import PlanMemory
+
+    return next(step.stage for step in pipeline.whole if isinstance(step.stage, PlanMemory))
 
 
 def _last(pipeline: ResolvedPipeline) -> str:
@@ -191,24 +247,40 @@ def _check(pipeline: ResolvedPipeline) -> None:
         )
 
 
-def _outcome(pipeline: ResolvedPipeline, plans: Mapping[str, Plan], html: Path | None) -> Outcome:
-    from dlc.html.memory import figures
+def _outcome(
+    pipeline: ResolvedPipeline,
+    plans: Mapping[str, Plan],
+    seconds: Mapping[str, float],
+    views: Sequence[View],
+    written: Mapping[str, str | None],
+) -> Outcome:
+    from dlc.html.plan import figures
 
     facts = pipeline.backend.planned(plans)
 
     found = {name: figures(plan) for name, plan in plans.items()}
-    names = ("function", "operations", "peak", "lower bound", "overhead", "without sharing", "method")
+    names = ("function", "operations", "peak", "lower bound", "overhead", "without sharing", "seconds", "method")
     rows: list[tuple[str, ...]] = [names]
     for name, f in found.items():
         peak, bound, unshared = (f"{f[key]:,} B" for key in ("peak_bytes", "bound_bytes", "unshared_bytes"))
         proven = plans[name].facts.get("floor") == f["peak_bytes"]  # by a search: the bound itself is smaller
         overhead = f"{f['overhead_percent']} %" + (" (optimal)" if proven else "")
-        rows.append((name, f"{f['steps']:,}", peak, bound, overhead, unshared, str(f["method"])))
-    right = (1, 2, 3, 4, 5)
+        took = f"{seconds[name]:.3f}"
+        rows.append((name, f"{f['steps']:,}", peak, bound, overhead, unshared, took, str(f["method"])))
+    right = (1, 2, 3, 4, 5, 6)
     if list(found) == [""]:
-        rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4)
-    more = "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
-    text = columns(rows, right) + more + (f"\npicture: {escape(str(html))}" if html else "")
-    functions = [{"function": name, **f} for name, f in found.items()]
+        rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4, 5)
+    several = [(name, plan.regions) for name, plan in plans.items() if len(plan.regions) > 1]
+    more = "".join(
+        f"\n{f'{name}: ' if name else ''}{', '.join(f'{region} {size:,} B' for region, size in regions.items())}"
+        for name, regions in several
+    )
+    more += "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
+    text = table(views) if views else columns(rows, right) + more
+    functions = [
+        {"function": name, **f, "seconds": round(seconds[name], 4), "regions": dict(plans[name].regions)}
+        for name, f in found.items()
+    ]
     known = {"target": str(pipeline.backend), "pipeline": pipeline.text, "functions": functions}
-    return Outcome(text, {**known, "facts": dict(facts), "html": str(html) if html else None})
+    compared = {"compare": documents(views)} if views else {}
+    return Outcome(_with(text, written), {**known, "facts": dict(facts), **compared, **written})

@@ -73,7 +73,7 @@ def memory_of(bundle: Bundle, facts: Mapping[str, int | str]) -> dict[str, int |
         facts: What its backend says: "arena_bytes" where its functions take more than their plans.
     """
     sizes = {f"{name}_bytes": bundle.size(name) for name in bundle.regions}
-    planned = max((f.plan.regions.get("arena", 0) for f in bundle.functions.values()), default=0)
+    planned = max((f.plan.memory for f in bundle.functions.values()), default=0)
     arena_bytes = facts.get("arena_bytes")
     arena = arena_bytes if isinstance(arena_bytes, int) else planned
     return {**sizes, "arena_bytes": arena, "peak_bytes": sum(sizes.values()) + arena}

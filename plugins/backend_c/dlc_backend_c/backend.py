@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from dlc import Artifact, Backend, Region, Report, Workshop
+from dlc.api.plan import INPUTS
+from dlc.spec import format_bytes
 from dlc_backend_c import machine_file
 from dlc_backend_c.names import default_prefix
 from dlc_backend_c.options import PARTS, STRICT, Options
@@ -73,10 +75,14 @@ class C(Options, Backend):
         return tuple(family.load() for family in self.families)
 
     def regions(self) -> Mapping[str, Region]:
-        """One arena."""
+        """One arena, or the memories that the option names."""
         from dlc_backend_c.target import target_of
 
-        return {"arena": Region(align=target_of(self).align)}
+        align = target_of(self).align
+        inputs = {INPUTS: Region(align)} if self.inputs == "consumed" else {}
+        if len(self.memory) > 1:
+            return {**{name: Region(align, size) for name, size in self.memory}, **inputs}
+        return {"arena": Region(align, self.memory[0][1] if self.memory else None), **inputs}
 
     def toolchain(self) -> str:
         """The processor, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
@@ -109,7 +115,7 @@ class C(Options, Backend):
         tuning = tuning_of(self.tune)
         return f"{identity} tuned={tuning.digest}" if tuning else identity
 
-    def settings(self) -> Mapping[str, Mapping[str, str]]:
+    def settings(self) -> Mapping[str, Mapping[str, str | tuple[str, ...]]]:
         """What the machine asks for: its alignment, numbers for estimates where it has vectors, narrow panels without
         padding and bytes by themselves where it has none; and what the mode of floating point allows."""
         from dlc.kernel.schedules.machine import SCALAR_PANEL, WORDS_PANEL
@@ -117,7 +123,12 @@ class C(Options, Backend):
         from dlc_backend_c.target import target_of
 
         target = target_of(self)
-        found = {"plan-memory": {"align": str(target.align)}}
+        memory: dict[str, str | tuple[str, ...]] = {"align": str(target.align)}
+        if self.memory:
+            memory["regions"] = tuple(f"{name}:{format_bytes(size)}" for name, size in self.memory)
+        if self.inputs == "consumed":
+            memory["inputs"] = self.inputs
+        found: dict[str, Mapping[str, str | tuple[str, ...]]] = {"plan-memory": memory}
         if target.pairs:
             found["bf16"] = {"parts": str(PARTS[target.math]), "operations": str(target.pairs)}
         if not target.vector_bytes:

@@ -27,7 +27,8 @@ Functions = Mapping[Form, CFunction]
 class Body:
     """A plan, and the C text of where its inputs and outputs are.
 
-    The text around it declares `a`, the arena, and `w`, the weights, both of `unsigned char`.
+    The text around it declares `a`, the arena, and `w`, the weights, both of `unsigned char`; where values lie in
+    several memories, `a` is an array of pointers to them.
     """
 
     plan: Plan
@@ -47,7 +48,7 @@ class Body:
     @property
     def arena_bytes(self) -> int:
         """Bytes of working memory, as the plan has it: of values, and of kernels."""
-        return self.plan.regions.get("arena", 0)
+        return self.plan.memory
 
     @cached_property
     def reads_weights(self) -> bool:
@@ -108,7 +109,7 @@ class Body:
             self._given_to(step),
             [self._write(v) for v in results_of(step)],
             self.plan.memory_of(step),
-            f"(a + {self._work(step)})" if slot and slot.size else "(unsigned char *)0",
+            f"({self._work(step)})" if slot and slot.size else "(unsigned char *)0",
             "w" if self.reads_weights else "(const unsigned char *)0",
             [self._name(self.plan.bodies[body.digest]) for body in step.bodies],
         ).lines()
@@ -133,7 +134,7 @@ class Body:
             if k < len(read) + len(written):
                 return self._write(written[k - len(read)], further)
             # Room for floats and integers, whatever a part of a function takes it for.
-            return f"(void *)(a + {self._work(step, further)})"
+            return f"(void *)({self._work(step, further)})"
 
         return [
             f"    {c.name}({', '.join([*(argument(k, n) for k, n in c.arguments), *map(str, c.numbers)])});"
@@ -161,21 +162,24 @@ class Body:
         if not value.type.capacity:
             return "(void *)0"
         slot = self.plan.slots[value.digest]
-        assert slot.region == "arena", slot
-        place = _offset(None if self.places is None else self.places.values[value.digest], slot, further)
-        return f"(void *)(a + {place})"
+        number = None if self.places is None else self.places.values[value.digest]
+        return f"(void *)({self._at(number, slot, further)})"
 
     def _work(self, step: Op, further: int = 0) -> str:
-        """Where a step works, as an offset in the arena."""
+        """Where a step works."""
         number = None if self.places is None else self.places.workspaces[step.digest]
-        return _offset(number, self.plan.workspaces[step.digest], further)
+        return self._at(number, self.plan.workspaces[step.digest], further)
 
-
-def _offset(buffer: int | None, slot: Slot, further: int) -> str:
-    """Some bytes behind the beginning of a buffer, or of a slot that has no number."""
-    if buffer is None:
-        return str(slot.offset + further)
-    return f"o[{buffer}]" + f" + {further}" * (further > 0)
+    def _at(self, buffer: int | None, slot: Slot, further: int) -> str:
+        """Some bytes behind the beginning of a buffer, or of a slot that has no number, in its memory."""
+        regions = list(self.plan.own_regions)
+        if slot.region in regions:
+            memory = "a" if len(regions) == 1 else f"a[{regions.index(slot.region)}]"
+        else:
+            memory = f"(unsigned char *){self.inputs[int(slot.region.partition(':')[2])]}"
+        if buffer is None:
+            return f"{memory} + {slot.offset + further}"
+        return f"{memory} + o[{buffer}]" + f" + {further}" * (further > 0)
 
 
 def _moved(const: str, pointer: str, further: int) -> str:

@@ -60,7 +60,7 @@ class CxxParameter:
 
     @property
     def _written(self) -> bool:
-        return self.of.output is not None
+        return self.of.written
 
     @property
     def declared(self) -> str:
@@ -141,7 +141,7 @@ def model_values(program: CProgram, header: Mapping[str, object]) -> dict[str, o
     call = cxx_function(program.parameters, package.macro)
     sizes = [] if arena is None else [(s, k) for s, k in arena.inputs.items()]
     names = [call.sizes.get(s, f"size{n}") for n, (s, _) in enumerate(sizes)]
-    needs = package.asks_for_arena
+    needs = package.asks_for_arena and not package.regions
     small = ["bytes_ < arena_bytes"] * (not header["arena_unlimited"])
     small += [f"bytes_ < arena_bytes_of({', '.join(names)})"] * bool(sizes)
     macros = [m for m, there in (("INDEX", "checked"), ("STEP", "stepped"), ("SIZE", "finds")) if header[there]]
@@ -154,7 +154,7 @@ def model_values(program: CProgram, header: Mapping[str, object]) -> dict[str, o
         "width": call.width,
         "needs_memory": needs,
         "small": " && ".join(small),
-        "memory": "memory_" if needs else "nullptr",
+        "memory": "memory_" if package.asks_for_arena else "nullptr",
         "size_names": names,
     }
 

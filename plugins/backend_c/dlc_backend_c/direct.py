@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeGuard, cast
@@ -21,7 +21,7 @@ from dlc.base.types import Array
 from dlc.runtime.calling import as_array
 from dlc.runtime.dlpack import is_foreign
 from dlc.runtime.sizes import is_size
-from dlc_backend_c.library import ALIGN, Library, aligned
+from dlc_backend_c.library import ALIGN, Library, aligned, memories
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,17 @@ class _Own(threading.local):
 
     pointers: tuple[Any, Any, Any] | None = None
     memory: Array | None = None
+    held: Sequence[Array] = ()
+    """Working memories that it points to."""
 
 
 class Direct:
     """A function of arrays of known types."""
 
-    def __init__(self, library: Library, function: Any, arena_bytes: int) -> None:
-        self._ffi, self._function, self._arena_bytes = library.ffi, function, arena_bytes
+    def __init__(
+        self, library: Library, function: Any, arena_bytes: int, regions: Mapping[str, int] | None = None
+    ) -> None:
+        self._ffi, self._function, self._arena_bytes, self._regions = library.ffi, function, arena_bytes, regions
         self._inputs = tuple(map(_Tensor.of, library.signature.inputs))
         self._outputs = tuple(map(_Tensor.of, library.signature.outputs))
         self._own = _Own()
@@ -137,7 +141,10 @@ class Direct:
         own, new = self._own, self._ffi.new
         arena: Any = self._ffi.NULL
         if self._arena_bytes:
-            own.memory = aligned(self._arena_bytes)
+            if self._regions:
+                own.memory, own.held = memories(self._regions)
+            else:
+                own.memory = aligned(self._arena_bytes)
             arena = self._ffi.from_buffer(own.memory)
         own.pointers = new("void *[]", len(self._inputs) or 1), new("void *[]", len(self._outputs) or 1), arena
         return own.pointers

@@ -1,5 +1,8 @@
 """Plan → C: one function per distinct kernel, one function that calls them in order, and the files around them."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from dlc import Artifact, Report, Workshop
 from dlc.api.plan import Plan
 from dlc.api.variants import Variant
@@ -43,6 +46,7 @@ def emit(
     functions = functions_of(plans, target, workshop, Preferred.of(options))
     blob = write_weights(constants, f"{prefix}_weights.bin", workshop, unpacked_of(plans), target.align)
     inputs, outputs = c_ports(plan.signature.inputs, plan.signature.outputs)
+    inputs = tuple(replace(p, align=target.align, consumed=True) if p.index in plan.consumed else p for p in inputs)
     read, written = ([f"{p.direction}s[{p.index}]" for p in ports] for ports in (inputs, outputs))
     arena = arena_of(plan, functions, target.align)
     if arena is not None and not arena.limited and options.arena == "static":
@@ -52,7 +56,8 @@ def emit(
         special_of(plan, v, functions, blob.offsets, f"{prefix}_v{k}", target.align) for k, v in enumerate(variants)
     )
     arena_bytes = max(body.arena_bytes, *(s.body.arena_bytes for s in special), 0)
-    package = Package(prefix, options, target, functions, blob, arena_bytes, target.align, plan.facts)
+    regions: Mapping[str, int] = plan.own_regions if len(plan.own_regions) > 1 else {}
+    package = Package(prefix, options, target, functions, blob, arena_bytes, target.align, regions, plan.facts)
     parameters = c_parameters(plan.signature, inputs, outputs, package.macro)
     program = CProgram(package, body, inputs, outputs, parameters, arena, special)
     report.count("kernels", len(functions))
@@ -79,7 +84,8 @@ def emit(
         **({} if arena is None or arena.limited else {"arena_limit": "none"}),
         **({"fast_paths": "; ".join(v.title for v in variants)} if variants else {}),
     }
-    profile = {"profile": len(plan.steps)} if options.profile else {}
+    profile: dict[str, object] = {"profile": len(plan.steps)} if options.profile else {}
+    profile |= {"consumed": list(plan.consumed)} if plan.consumed else {}
     profile |= {"steps": len(plan.steps)} if options.steps else {}
     files[NAME] = manifest.to_bytes({**manifest_values(package, plan.signature, facts), **profile}, files)
     return Artifact(manifest.public_options(options), files, f"{prefix}.h", plan.signature, facts)
@@ -92,12 +98,14 @@ def _depth(plan: Plan) -> int:
 
 def _header_values(program: CProgram) -> dict[str, object]:
     package, parameters, arena = program.package, program.parameters, program.arena
+    memory = [package.memory_parameter] * package.asks_for_arena
     return {
         **template_values(package),
         "inputs": program.inputs,
         "checked": bool(range_names(package, program.inputs)),
         "outputs": program.outputs,
         "finds": any(q.found for q in program.outputs),
+        "consumed": [f" {p.index}" for p in program.inputs if p.consumed],
         "aliases": program.body.plan.signature.aliases,
         "steps": len(program.body.plan.steps),
         "profiled": package.options.profile,
@@ -106,7 +114,7 @@ def _header_values(program: CProgram) -> dict[str, object]:
         "arena_function": arena_declaration(arena, package.prefix, program.idents) if arena else "",
         "arena_formula": arena.formula if arena else "",
         "arena_unlimited": arena is not None and not arena.limited,
-        "prototype": prototype(f"{package.prefix}_call", parameters, after=["void *arena"] * package.asks_for_arena),
+        "prototype": prototype(f"{package.prefix}_call", parameters, after=memory),
         "width": max((len(q.ident) for q in parameters), default=0),
         "most_parameters": LIMIT,
     }

@@ -53,6 +53,8 @@ class CPort:
     """Of a call: a formula where a dimension is open."""
     symbol: Symbol | None = None
     """The size that it holds."""
+    consumed: bool = False
+    """Whether a call writes over it after its last use."""
 
     @property
     def macro(self) -> str:

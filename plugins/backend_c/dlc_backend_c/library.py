@@ -86,6 +86,11 @@ class Library:
         given = named_inputs(signature.inputs, args, inputs)
         signature = at_sizes(signature, given)
         read = [input_array(p, given[p.name], self.copied) for p in signature.inputs]
+        consumed: list[int] = self.manifest.get("consumed", [])
+        for k in consumed:  # the call writes over it, so it gets a copy
+            own = _new(signature.inputs[k].type)
+            own[...] = read[k]
+            read[k] = own
         buffers = output_buffers(signature, out or {}, read)
         written = [_new(p.type) if b is None else b for p, b in zip(signature.outputs, buffers, strict=True)]
         sources = self.ffi.new("void *[]", [self.pointer(a) for a in read] or 1)
@@ -156,6 +161,12 @@ def aligned(size: int) -> Array:
     memory = np.empty(size + ALIGN, np.uint8)
     start = -address(memory) % ALIGN
     return memory[start : start + size]
+
+
+def memories(sizes: Mapping[str, int]) -> tuple[Array, list[Array]]:
+    """(the struct that tells a program where its working memories are, what it points to)."""
+    held = [aligned(size) for size in sizes.values()]
+    return np.array([address(m) if m.size else 0 for m in held], np.uintp), held
 
 
 def _new(of: Type) -> Array:

@@ -9,21 +9,23 @@ NAME_IN_ARENA, which are empty otherwise.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-REGIONS: Final = ("weights", "arena")
-"""What may have a section of its own."""
+WEIGHTS: Final = "weights"
+"""What may have a section of its own, beside working memories."""
 _NAME: Final = re.compile(r"[A-Za-z_.][A-Za-z0-9_.$-]{0,63}")
 Sections = tuple[tuple[str, str], ...]
 """(region, section)."""
 
 
-def sections_problem(sections: Sections) -> str:
-    """Why sections that the user wrote cannot be used, or ""."""
+def sections_problem(sections: Sections, memories: Sequence[str]) -> str:
+    """Why sections that the user wrote cannot be used, or "": working memories have these names."""
+    known = (WEIGHTS, *memories)
     regions = [region for region, _ in sections]
     for region, name in sections:
-        if region not in REGIONS:
-            return f"{region} is none of {', '.join(REGIONS)}"
+        if region not in known:
+            return f"{region} is none of {', '.join(known)}"
         if regions.count(region) > 1:
             return f"{region} has {regions.count(region)} sections"
         if not _NAME.fullmatch(name):

@@ -7,10 +7,11 @@ from typing import ClassVar, Final, Literal
 
 from dlc import ExitCode, option
 from dlc.base.diagnostics import did_you_mean, error
+from dlc.base.memories import problem_of
 from dlc.spec import Bytes, Configurable, OptionError
 from dlc_backend_c import machine_file
 from dlc_backend_c.linker import sections_problem
-from dlc_backend_c.names import prefix_problem
+from dlc_backend_c.names import prefix_problem, reserved
 
 MOST_THREADS: Final = 256
 """Of a program: each has working memory of its own."""
@@ -55,11 +56,20 @@ class Options(Configurable):
     )
     prefix: str = option("", "prefix of all names, a C identifier; by default from the name of the model's file")
     arena: Literal["caller", "static"] = option("caller", "who provides the arena: the caller, or the library")
+    memory: tuple[tuple[str, Bytes], ...] = option(
+        (),
+        "working memories and their sizes, the fastest first, for plan-memory: fast:64KiB,slow:8MiB; of a single one, "
+        "ram:256KiB, the size is a limit of the arena",
+    )
+    inputs: Literal["kept", "consumed"] = option(
+        "kept", "consumed: a call may write over its inputs after their last use, so that it needs less memory beside"
+    )
     stack: Bytes | None = option(
         None, "what the buffers of a function may take on its stack, together; others lie in the arena"
     )
     section: tuple[tuple[str, str], ...] = option(
-        (), "sections of the linker for weights, and for the library's own arena: weights:.flash,arena:.dtcm"
+        (),
+        "sections of the linker for weights, and for the library's own arena or memories: weights:.flash,arena:.dtcm",
     )
     steps: bool = option(False, "a function beside the others that runs one step of a call, so that others run between")
     check: Literal["none", "inputs"] = option(
@@ -89,18 +99,31 @@ class Options(Configurable):
         problem = prefix_problem(self.prefix) if self.prefix else ""
         if problem:
             raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
-        problem = sections_problem(self.section) or self._no_section()
+        problem = problem_of(self.memory) or self._no_memory()
+        if problem:
+            raise OptionError(error("bad-option", f"c: option memory: {problem}", exit_code=ExitCode.USAGE), "memory")
+        problem = sections_problem(self.section, self.memories) or self._no_section()
         if problem:
             raise OptionError(error("bad-option", f"c: option section: {problem}", exit_code=ExitCode.USAGE), "section")
 
     def _no_section(self) -> str:
         """Why a section would hold nothing, or ""."""
         regions = dict(self.section)
-        if "arena" in regions and self.arena != "static":
+        if self.arena != "static" and any(name in regions for name in self.memories):
             return "the arena is the caller's; arena=static makes it the library's"
         if "weights" in regions and self.weights == "map":
             return "with weights=map the weights are a file that the program maps"
         return ""
+
+    def _no_memory(self) -> str:
+        """Why the header could not have members of these names, or ""."""
+        words = [name for name, _ in self.memory if reserved(name)]
+        return f"{words[0]} is a word of C or C++" if words else ""
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """Names of the working memories; that of the only one is arena."""
+        return tuple(name for name, _ in self.memory) if len(self.memory) > 1 else ("arena",)
 
     @property
     def most_threads(self) -> int:

@@ -39,6 +39,8 @@ class Package:
     """Working memory of the neediest function."""
     align: int
     """Bytes that arena and weights are aligned to."""
+    regions: Mapping[str, int]
+    """Bytes of each working memory, the fastest first; nothing where there is only the arena."""
     facts: Mapping[str, int | str]
     """What the planner knows of the model: "model_name", "model_sha256"."""
 
@@ -51,6 +53,11 @@ class Package:
     def title(self) -> str:
         """What people call the model."""
         return str(self.facts.get("model_name", "")) or self.prefix
+
+    @property
+    def memory_parameter(self) -> str:
+        """How functions are given working memory."""
+        return f"const {self.prefix}_memory *memory" if self.regions else "void *arena"
 
     @property
     def asks_for_arena(self) -> bool:
@@ -122,10 +129,14 @@ def _weights_lines(package: Package) -> list[str]:
 def _arena_lines(package: Package) -> list[str]:
     if not package.has_own_arena:
         return []
-    name, align = f"{package.prefix}_arena", f"{package.macro}_ARENA_ALIGN"
-    lines, place = placed(package.prefix, "arena", package.options.section)
-    # C99 cannot align an array: room to move its start is the portable way.
-    return [*lines, f"{place}static unsigned char {name}[{package.macro}_ARENA_BYTES + {align}];", ""]
+    p, macro = package.prefix, package.macro
+    sizes = [(n, f"{p}_arena_{n}", f"{macro}_ARENA_{n.upper()}_BYTES") for n, size in package.regions.items() if size]
+    found: list[str] = []
+    for region, name, size in sizes or [("arena", f"{p}_arena", f"{macro}_ARENA_BYTES")]:
+        lines, place = placed(p, region, package.options.section)
+        # C99 cannot align an array: room to move its start is the portable way.
+        found += [*lines, f"{place}static unsigned char {name}[{size} + {macro}_ARENA_ALIGN];", ""]
+    return found
 
 
 def weights_local(package: Package) -> str:
@@ -134,14 +145,38 @@ def weights_local(package: Package) -> str:
 
 
 def arena_local(package: Package, given: str) -> list[str]:
-    """The declaration of `a`, the arena, in a function that needs it: what the caller gave, or the library's own."""
+    """The declaration of `a`, the arena, in a function that needs it: what the caller gave, or the library's own.
+
+    Of several memories, `a` is an array of pointers to them.
+    """
     p = package.prefix
+    if package.regions:
+        return [
+            "    unsigned char *const a[] = {",
+            *(f"        {_memory(package, given, name)}," for name in package.regions),
+            "    };",
+        ]
     if not package.has_own_arena:
         return [f"    unsigned char *const a = (unsigned char *){given};"]
     return [
         f"    unsigned char *const own = {p}_arena + (size_t)(-(uintptr_t){p}_arena % {package.align}u);",
         f"    unsigned char *const a = {given} == NULL ? own : (unsigned char *){given};",
     ]
+
+
+def _memory(package: Package, given: str, name: str) -> str:
+    """A pointer to a memory: what the caller gave, or the library's own; NULL where there is none."""
+    own = "NULL"
+    if package.has_own_arena and package.regions[name]:
+        array = f"{package.prefix}_arena_{name}"
+        own = f"{array} + (size_t)(-(uintptr_t){array} % {package.align}u)"
+    return f"{given} == NULL ? {own} : (unsigned char *){given}->{name}"
+
+
+def memory_checks(package: Package) -> tuple[list[str], list[str]]:
+    """(conditions under which working memory is absent, conditions under which it is misaligned)."""
+    used = [f"a[{k}]" for k, size in enumerate(package.regions.values()) if size] or ["a"] * (package.arena_bytes > 0)
+    return [f"{a} == NULL" for a in used], [f"(uintptr_t){a} % {package.align}u != 0" for a in used]
 
 
 def refuse(conditions: list[str], result: str) -> list[str]:
@@ -194,6 +229,8 @@ def template_values(package: Package) -> dict[str, object]:
         "abi": ABI_VERSION,
         "align": package.align,
         "arena_bytes": package.arena_bytes,
+        "regions": dict(package.regions),
+        "memory_parameter": package.memory_parameter,
         "weights_bytes": package.blob.size,
         "weights_file": f"{p}_weights.bin" if in_file else "",
         "weights_sha256": package.blob.sha256 if in_file else "",
@@ -230,6 +267,7 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "memory": {k: v for k, v in sorted(facts.items()) if k not in model},
         "model": {k: package.facts[k] for k in model if k in package.facts},
         "weights": package.weights if package.blob.size else "none",
+        **({"regions": dict(package.regions)} if package.regions else {}),
         **({"sections": dict(package.options.section)} if package.options.section else {}),
         "cpu": list(package.target.flags),
         "machine": package.target.cpu,

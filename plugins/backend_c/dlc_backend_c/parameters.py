@@ -30,9 +30,14 @@ class CParameter:
     output: int | None
     """Number of the output that it is."""
 
+    @property
+    def written(self) -> bool:
+        """Whether a call may write to it."""
+        return self.output is not None or self.port.consumed
+
     def declared(self, ident: str) -> str:
         """`const float *B`: a tensor that is only read is const."""
-        return f"{'const ' if self.output is None else ''}{self.port.ctype} *{ident}"
+        return f"{'' if self.written else 'const '}{self.port.ctype} *{ident}"
 
     @property
     def text(self) -> str:
@@ -44,7 +49,8 @@ class CParameter:
         """What the header says of it."""
         if self.input is not None and self.output is not None:
             return f"input {self.input} and output {self.output}: {self.port.type}, read before it is written"
-        return f"{self.port.direction} {self.port.index}: {self.port.type}"
+        after = ", overwritten after its last use" if self.port.consumed else ""
+        return f"{self.port.direction} {self.port.index}: {self.port.type}{after}"
 
 
 def c_parameters(

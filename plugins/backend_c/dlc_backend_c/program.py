@@ -7,7 +7,7 @@ from typing import Final
 from dlc_backend_c.arena import Arena, arena_offsets, bytes_function, places_function
 from dlc_backend_c.body import Body
 from dlc_backend_c.header import CPort
-from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
+from dlc_backend_c.package import Package, arena_local, includes, memory, memory_checks, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names, size_checks
 from dlc_backend_c.special import Special
@@ -18,7 +18,7 @@ MOST_OPERATIONS: Final = 512
 OPERATIONS: Final = 256
 """Of each function of a longer plan."""
 
-_BUFFERS: Final = "const void *const *inputs, void *const *outputs, void *arena"
+_BUFFERS: Final = "const void *const *inputs, void *const *outputs"
 _TIMER: Final = {"timer": "double (*timer)(void)", "seconds": "double *seconds"}
 """What `profile` gets beside: names, and how they are declared."""
 
@@ -65,7 +65,7 @@ def main_text(program: CProgram) -> str:
         *(line for s in program.special for line in _fast_path(program, s)),
         *_arena_functions(program, ranges),
         *functions,
-        f"int {package.prefix}_run({_BUFFERS})",
+        f"int {package.prefix}_run({_BUFFERS}, {package.memory_parameter})",
         *_entry(program, [*checks, *taken], statements),
         *_profile(program, checks),
         *_step(program, checks),
@@ -100,7 +100,7 @@ def _profile(program: CProgram, checks: list[str]) -> list[str]:
     return [
         "",
         *functions,
-        f"int {name}({_BUFFERS}, {', '.join(_TIMER.values())})",
+        f"int {name}({_BUFFERS}, {package.memory_parameter}, {', '.join(_TIMER.values())})",
         *_entry(program, [*null, *checks], statements),
     ]
 
@@ -119,7 +119,7 @@ def _step(program: CProgram, checks: list[str]) -> list[str]:
     return [
         "",
         *functions,
-        f"int {name}({_BUFFERS}, unsigned step)",
+        f"int {name}({_BUFFERS}, {package.memory_parameter}, unsigned step)",
         *_entry(program, [*range_, *checks], statements),
     ]
 
@@ -127,7 +127,8 @@ def _step(program: CProgram, checks: list[str]) -> list[str]:
 def _known(program: CProgram) -> list[str]:
     """Declarations of what every function that runs a plan, or a part of one, needs of `run`."""
     known = ["const void *const *inputs", "void *const *outputs"]
-    known += ["unsigned char *a"] * (program.package.arena_bytes > 0)
+    a = "unsigned char *const *a" if program.package.regions else "unsigned char *a"
+    known += [a] * (program.package.arena_bytes > 0)
     return known + ["const unsigned char *w"] * program.reads_weights
 
 
@@ -218,13 +219,15 @@ def _typed(program: CProgram) -> list[str]:
     if not program.parameters:
         return []
     p, arena = program.package.prefix, program.package.asks_for_arena
-    words = [q.declared(f"p{k}") for k, q in enumerate(program.parameters)] + ["void *arena"] * arena
+    name = _memory_name(program)
+    words = [q.declared(f"p{k}") for k, q in enumerate(program.parameters)]
+    words += [program.package.memory_parameter] * arena
     return [
         "",
         f"{program.package.macro}_API int {p}_call({', '.join(words)})",
         "{",
         *arrays(program.parameters),
-        f"    return {p}_run(inputs, outputs, {'arena' if arena else 'NULL'});",
+        f"    return {p}_run(inputs, outputs, {name if arena else 'NULL'});",
         "}",
     ]
 
@@ -264,16 +267,21 @@ def _locals(program: CProgram) -> list[str]:
     package = program.package
     weights = [weights_local(package)] if program.reads_weights else []
     offsets = [] if program.arena is None else [f"    size_t o[{len(program.arena.sizes)}];"]
-    return [*weights, *offsets, *(arena_local(package, "arena") if package.arena_bytes else ["    (void)arena;"]), ""]
+    name = _memory_name(program)
+    arena = arena_local(package, name) if package.arena_bytes else [f"    (void){name};"]
+    return [*weights, *offsets, *arena, ""]
+
+
+def _memory_name(program: CProgram) -> str:
+    return program.package.memory_parameter.rpartition("*")[2]
 
 
 def _checks(program: CProgram) -> list[str]:
     """Refuse before anything is written: absent, then misaligned buffers."""
     macro = program.package.macro
     null, skew = port_checks((*program.inputs, *program.outputs))
-    if program.package.arena_bytes:
-        null.append("a == NULL")
-        skew.append(f"(uintptr_t)a % {program.package.align}u != 0")
+    no_memory, skew_memory = memory_checks(program.package)
+    null, skew = [*null, *no_memory], [*skew, *skew_memory]
     lines = refuse(["inputs == NULL", "outputs == NULL", *null], f"{macro}_ERROR_NULL")
     lines += refuse(skew, f"{macro}_ERROR_ALIGNMENT")
     return lines + refuse(

@@ -18,7 +18,7 @@ from dlc.runtime.calling import Copied
 from dlc.runtime.manifest import NAME
 from dlc.runtime.sizes import check_sizes, results
 from dlc_backend_c.direct import Direct
-from dlc_backend_c.library import Library, aligned, damaged, opened, succeed
+from dlc_backend_c.library import Library, aligned, damaged, memories, opened, succeed
 from dlc_backend_c.statuses import SIZE
 from dlc_backend_c.weights_file import Weights
 
@@ -183,6 +183,11 @@ class Model:
         if self._sizes:
             needed = int(self._library.function("arena_bytes")(*(int(given[k]) for k in self._sizes)))
         arena: Array | None = getattr(self._own, "arena", None)
+        if regions := self._library.manifest.get("regions"):
+            if arena is None:
+                arena, self._own.held = memories(regions)
+                self._own.arena = arena
+            return arena
         if arena is None or arena.size < needed:
             arena = self._own.arena = aligned(needed)
         return arena
@@ -190,9 +195,11 @@ class Model:
     @cached_property
     def _direct(self) -> Direct | None:
         """The function for arrays of exact types; None for a program that has to look at them first."""
-        if not Direct.takes(self.signature):
+        if not Direct.takes(self.signature) or "consumed" in self._library.manifest:
             return None
-        return Direct(self._library, self._library.function("run"), self.arena_bytes)
+        return Direct(
+            self._library, self._library.function("run"), self.arena_bytes, self._library.manifest.get("regions")
+        )
 
     @cached_property
     def _sizes(self) -> tuple[int, ...]:

@@ -42,11 +42,13 @@ def emit_training(
     for name, given, what in (
         ("profile", options.profile, "tell how long their steps take"),
         ("steps", options.steps, "run step by step"),
+        ("inputs", options.inputs == "consumed", "write over their inputs"),
+        ("memory", len(options.memory) > 1, "work in several memories"),
     ):
         if given:
             raise error(
                 "no-effect",
-                f"c{{{name}=yes}}: training programs do not {what}",
+                f"c{{{name}=…}}: training programs do not {what}",
                 help="leave it out",
                 exit_code=ExitCode.USAGE,
             )
@@ -62,7 +64,7 @@ def emit_training(
     parts: dict[FunctionName, Part] = {name: _part(f, functions, blob, prefix) for name, f in bundle.functions.items()}
     needs = [p.body.arena_bytes for p in parts.values()]
     package = Package(
-        prefix, options, target, functions, blob, max(needs), ALIGN, bundle.functions["predict"].plan.facts
+        prefix, options, target, functions, blob, max(needs), ALIGN, {}, bundle.functions["predict"].plan.facts
     )
     training = Training(package, bundle, parts, {p: blob.offsets[c.digest] for p, c in initial.items()})
     facts = _facts(training)
