@@ -1,4 +1,4 @@
-"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Item`."""
+"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Again`, `Item`."""
 
 from __future__ import annotations
 
@@ -122,6 +122,16 @@ class Call(Op):
     def evaluate(self, *args: Array) -> Any:
         first, *others = run_kernel(self.body, args)
         return (first, *others) if others else first
+
+
+class Again(Call):
+    """A call that is executed once more, so that its results need not be kept until they are read here.
+
+    It gives the same bits as the call. Equal ops are one op: `number`, of executions before this one, tells them apart.
+    Only graphs of plans have any.
+    """
+
+    number: int = 1
 
 
 class Item(Op):

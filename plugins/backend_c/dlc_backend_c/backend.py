@@ -117,7 +117,8 @@ class C(Options, Backend):
         from dlc_backend_c.target import target_of
 
         target = target_of(self)
-        found = {"plan-memory": {"align": str(target.align)}}
+        align = {"align": str(target.align)}
+        found = {"rematerialise": align, "plan-memory": align}
         if target.pairs:
             found["bf16"] = {"parts": str(PARTS[target.math]), "operations": str(target.pairs)}
         if not target.vector_bytes:

@@ -1,0 +1,140 @@
+"""Plans whose steps may be executed more than once: what an execution costs, and the graph with one op for each.
+
+a = f(x); b = g(a); …; c = h(b, a)      →      a = f(x); b = g(a); …; a' = f(x) again 1; c = h(b, a')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlc.api.plan import Plan, results_of
+from dlc.api.region_memory import region_memory
+from dlc.graph.graph import Graph, with_live_origins
+from dlc.graph.op import Op
+from dlc.graph.structure import Again, Call
+from dlc.kernel.work import work
+from dlc.passes.memory import MemoryModel
+from dlc.placement import Task, peak_of
+
+
+def workspace_by(bodies: Mapping[str, Plan], graph: Graph) -> Callable[[Op], int]:
+    """What a step of a graph works in, where the graphs inside have an order, by their digests, and no places yet."""
+
+    def needed(op: Op) -> int:
+        if not op.body_names:
+            return graph.workspace(op)
+        return region_memory(op, lambda body: int(bodies[body.digest].facts["order_peak"])).size
+
+    return needed
+
+
+def cost_of(step: Op) -> int:
+    """Operations of one execution of a kernel's call, at least one for every point of its loops; 0 of other steps."""
+    if not isinstance(step, Call):
+        return 0
+    return max(work(step.body)[1], sum(nest.points for nest in step.body.nests))
+
+
+@dataclass(frozen=True)
+class Executions:
+    """The steps of a plan as tasks with costs, and the plans that execute some of them again."""
+
+    plan: Plan
+    model: MemoryModel
+    order: tuple[int, ...]
+    """Positions in `model.calls`, as the plan executes them."""
+    costs: tuple[int, ...]
+    """Per call, what it costs to execute it again; 0 where that is not possible: it gives outputs, which lie in the
+    caller's memory, or is no call of a kernel."""
+    total: int
+    """What all calls cost that are executed once."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Executions:
+        """Of a plan whose bodies have an order."""
+        model = MemoryModel.of(plan.graph, workspace=workspace_by(plan.bodies, plan.graph), steps=plan.steps)
+        place = {call.digest: k for k, call in enumerate(model.calls)}
+        own = [cost_of(call) for call in model.calls]
+        outputs = [any(v.digest in plan.outputs for v in results_of(call)) for call in model.calls]
+        costs = tuple(0 if is_output else cost for cost, is_output in zip(own, outputs, strict=True))
+        return cls(plan, model, tuple(place[step.digest] for step in plan.steps), costs, sum(own))
+
+    @property
+    def peak(self) -> int:
+        """Most bytes that are live at once."""
+        return peak_of(self.model.tasks, self.model.sizes, self.order)
+
+    def sizes(self, align: int) -> tuple[int, ...]:
+        """Bytes per storage that offsets leave for it."""
+        return tuple(-(-size // align) * align for size in self.model.sizes)
+
+    def tasks(self, align: int) -> tuple[Task, ...]:
+        """The tasks, with what offsets leave for their workspaces."""
+        return tuple(replace(t, workspace=-(-t.workspace // align) * align) for t in self.model.tasks)
+
+    def executed(self, steps: Sequence[int]) -> tuple[Plan, int]:
+        """(the plan of these executions, what it costs more); executions that nobody reads are left out.
+
+        Args:
+            steps: Positions in `model.calls`, each at least once.
+        """
+        steps = self._read(steps)
+        made = _Remade(self.plan, self.model)
+        executed = tuple(made.execute(k) for k in steps)
+        graph = self.plan.graph
+        outputs = tuple(made.latest(o) for o in graph.outputs)
+        graph = with_live_origins(replace(graph, outputs=outputs, origins=made.origins))
+        own = [cost_of(self.model.calls[k]) for k in steps]
+        return replace(self.plan, graph=graph, steps=executed), sum(own) - self.total
+
+    def _read(self, steps: Sequence[int]) -> list[int]:
+        """The executions whose results are read before another one makes them, or are outputs, or nobody's."""
+        wanted: set[int] = set()
+        found: list[int] = []
+        for k in reversed(steps):
+            task = self.model.tasks[k]
+            if self.costs[k] and wanted.isdisjoint(task.writes):
+                continue
+            wanted.difference_update(task.writes)
+            wanted.update(task.reads)
+            found.append(k)
+        return found[::-1]
+
+
+@dataclass
+class _Remade:
+    """The ops of a plan's graph on what was made last."""
+
+    plan: Plan
+    model: MemoryModel
+    origins: dict[str, tuple[str, ...]] = field(init=False)
+    _made: dict[str, Op] = field(default_factory=dict[str, Op])
+    _times: dict[int, int] = field(default_factory=dict[int, int])
+
+    def __post_init__(self) -> None:
+        self.origins = dict(self.plan.graph.origins)
+
+    def execute(self, number: int) -> Op:
+        """The op of the next execution of a call."""
+        call = self.model.calls[number]
+        moved = call.with_operands([self.latest(x) for x in call.operands])
+        times = self._times[number] = self._times.get(number, -1) + 1
+        if times:
+            assert isinstance(moved, Call)
+            moved = Again(moved.body, moved.args, times)
+        self._named(call, moved)
+        self._made.update((a.digest, b) for a, b in zip(results_of(call), results_of(moved), strict=True))
+        return moved
+
+    def latest(self, op: Op) -> Op:
+        """What stands for a value now: the last execution's, a view of that, or the value itself."""
+        if (made := self._made.get(op.digest)) is not None or op.digest not in self.model.storage:
+            return made or op
+        moved = op.with_operands([self.latest(x) for x in op.operands])
+        self._named(op, moved)
+        return moved
+
+    def _named(self, op: Op, moved: Op) -> None:
+        if names := self.plan.graph.origin(op):
+            self.origins[moved.digest] = names

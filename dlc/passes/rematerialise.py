@@ -1,0 +1,164 @@
+"""rematerialise: steps of a plan are executed again, so that their results need not be kept until they are read.
+
+    a = f(x); b = g(a); …; c = h(b, a)      →      a = f(x); b = g(a); …; a' = f(x) again 1; c = h(b, a')
+
+A training step keeps what its forward pass computed until the backward pass reads it. `budget` is the extra work that
+is allowed, in percent of the operations of all steps, and asks for the smallest peak; `memory` is the size that the
+arena should have, and asks for the least extra work. Without either, nothing changes. The order of first executions is
+that of the plan. What is executed again gives the same bits: kernels depend on nothing but their arguments, and random
+numbers of dropout on the number of the step. Outputs are computed once, and a step that reads an input is not executed
+again after an output has been written over that input.
+
+Up to 256 steps are searched (`dlc.placement`), and what is printed as optimal is proven for this order. Larger plans
+follow a rule: what does not fit is dropped, first what costs least for its bytes and the time until it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from dlc.api.passes import Level, Pass
+from dlc.api.plan import Plan
+from dlc.base.diagnostics import DlcError, ExitCode, error
+from dlc.base.report import Report
+from dlc.graph.closed import unlimited, without_limit
+from dlc.graph.structure import Again
+from dlc.passes.executions import Executions
+from dlc.passes.plan_memory import PlanMemory
+from dlc.placement import Recomputation, least_cost, least_memory
+from dlc.spec import Bytes, option
+
+_TRIES = 4
+"""Limits of live bytes that are tried for a size of the arena: offsets may leave gaps."""
+
+
+@dataclass(frozen=True)
+class Rematerialise(Pass[Plan, Plan]):
+    """Execute steps again instead of keeping results: a plan with an order  →  a plan with a smaller peak."""
+
+    name: ClassVar[str] = "rematerialise"
+    level_in: ClassVar[Level] = "plan"
+    level_out: ClassVar[Level] = "plan"
+    budget: float = option(
+        0.0, "extra work for the smallest peak, in percent of all operations; 0: nothing is executed again", low=0
+    )
+    memory: Bytes | None = option(None, "maximum size of the arena, which is met with the least extra work")
+    align: int = option(64, "alignment of every offset, in bytes, as that of plan-memory", low=1)
+    states: int = option(10000, "maximum number of states that each search visits", low=1)
+
+    def __post_init__(self) -> None:
+        """Refuse two wishes at once."""
+        if self.budget and self.memory is not None:
+            message = "rematerialise: budget and memory exclude each other"
+            raise error("no-effect", message, help="give one of them", exit_code=ExitCode.USAGE)
+
+    def run(self, state: Plan, report: Report) -> Plan:
+        """The plan, with steps that are executed again.
+
+        Raises:
+            DlcError: (LIMIT) no plan within the memory was found, with what is in use at the peak of the least one.
+        """
+        if not self.budget and self.memory is None:
+            return state
+        if state.regions:
+            message = "rematerialise works on a plan without places, and plan-memory ran before it"
+            help = "put it between order and plan-memory"
+            raise error("pipeline-level", message, help=help, exit_code=ExitCode.USAGE)
+        if free := without_limit(state.graph):
+            raise unlimited(free, "rematerialise needs a limit of every size")
+        given = Executions.of(state)
+        if self.memory is None:
+            made = self._least_memory(given, math.floor(given.total * self.budget / 100))
+            new, cost = given.executed(made.steps) if made.cost else (state, 0)
+        else:
+            new, cost, made = self._within(given, self.memory)
+        return self._told(given, new, cost, made, report)
+
+    def _within(self, given: Executions, memory: int) -> tuple[Plan, int, Recomputation | None]:
+        """The cheapest plan found whose arena takes at most so many bytes."""
+        arena = self._arena(given.plan)
+        if arena <= memory:
+            return given.plan, 0, None
+        limit = memory
+        for _ in range(_TRIES):
+            made = least_cost(
+                given.tasks(self.align),
+                given.sizes(self.align),
+                given.costs,
+                limit,
+                order=given.order,
+                state_limit=self.states,
+            )
+            if made is None:
+                break
+            new, cost = given.executed(made.steps)
+            arena = self._arena(new)
+            if arena <= memory:
+                return new, cost, made
+            limit -= arena - memory
+        raise self._too_large(given, memory)
+
+    def _least_memory(self, given: Executions, budget: int) -> Recomputation:
+        return least_memory(
+            given.tasks(self.align),
+            given.sizes(self.align),
+            given.costs,
+            budget,
+            order=given.order,
+            state_limit=self.states,
+        )
+
+    def _arena(self, plan: Plan) -> int:
+        """Bytes with offsets."""
+        return PlanMemory(align=self.align).run(plan, Report()).regions["arena"]
+
+    def _told(self, given: Executions, new: Plan, cost: int, made: Recomputation | None, report: Report) -> Plan:
+        """The plan with its new figures, which are reported."""
+        after = Executions.of(new).peak
+        repeated = [step for step in new.steps if isinstance(step, Again)]
+        percent = 100 * cost / max(1, given.total)
+        proven = made is None or made.proven
+        report.missed_as = "executed again"
+        for step in repeated:
+            report.missed(", ".join(new.graph.origin(step)) or "a step", f"gives {', '.join(map(str, step.types))}")
+        proof = "optimal for this order" if proven else "best found, not proven"
+        report.note(
+            f"peak {given.peak:,} B → {after:,} B with {percent:.4g} % of extra work ({proof})"
+            if repeated
+            else f"nothing is executed again: peak {given.peak:,} B ({proof})"
+        )
+        facts = {
+            "order_peak": after,
+            "order_optimal": int(not repeated and bool(given.plan.facts.get("order_optimal", 0))),
+            "repeated_steps": len(repeated),
+            "extra_work_percent": f"{percent:.4f}",
+            "repeated_optimal": int(proven),
+        }
+        return replace(new, facts={**new.facts, **facts})
+
+    def _too_large(self, given: Executions, memory: int) -> DlcError:
+        """The error that names the least peak that is reachable, and who holds the most memory there."""
+        made = self._least_memory(given, given.total * len(given.order))
+        least, cost = given.executed(made.steps)
+        percent = 100 * cost / max(1, given.total)
+        proof = "no execution of steps in this order needs less" if made.proven else "the least that was found"
+        try:
+            planned = PlanMemory(align=self.align, limit=memory).run(least, Report())
+        except DlcError as problem:
+            notes = problem.diagnostics[0].notes[1:]
+            arena = self._arena(least)
+        else:
+            notes, arena = (), planned.regions["arena"]
+        return error(
+            "memory-limit",
+            f"rematerialise: no plan within {memory} bytes was found",
+            notes=(
+                f"the arena takes {self._arena(given.plan)} bytes without extra work",
+                f"{arena} bytes with {percent:.4g} %: {proof}",
+                *notes,
+            ),
+            help="use a smaller batch or input, or another policy of the pass order",
+            exit_code=ExitCode.LIMIT,
+        )
