@@ -156,7 +156,7 @@ class Rematerialise(Pass[Plan, Plan]):
             f"rematerialise: no plan within {memory} bytes was found",
             notes=(
                 f"the arena takes {self._arena(given.plan)} bytes without extra work",
-                f"{arena} bytes with {percent:.4g} %: {proof}",
+                f"{arena} bytes with {percent:.4g} % of extra work: {proof}",
                 *notes,
             ),
             help="use a smaller batch or input, or another policy of the pass order",
