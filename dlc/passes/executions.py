@@ -79,16 +79,19 @@ class Executions:
         Args:
             steps: Positions in `model.calls`, each at least once.
         """
-        steps = self._read(steps)
+        steps = self.read(steps)
         made = _Remade(self.plan, self.model)
         executed = tuple(made.execute(k) for k in steps)
         graph = self.plan.graph
         outputs = tuple(made.latest(o) for o in graph.outputs)
         graph = with_live_origins(replace(graph, outputs=outputs, origins=made.origins))
-        own = [cost_of(self.model.calls[k]) for k in steps]
-        return replace(self.plan, graph=graph, steps=executed), sum(own) - self.total
+        return replace(self.plan, graph=graph, steps=executed), self.extra(steps)
 
-    def _read(self, steps: Sequence[int]) -> list[int]:
+    def extra(self, steps: Sequence[int]) -> int:
+        """What executions cost more than all calls once."""
+        return sum(cost_of(self.model.calls[k]) for k in steps) - self.total
+
+    def read(self, steps: Sequence[int]) -> list[int]:
         """The executions whose results are read before another one makes them, or are outputs, or nobody's."""
         wanted: set[int] = set()
         found: list[int] = []
