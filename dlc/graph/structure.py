@@ -14,6 +14,7 @@ from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import apply
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.work import work
 
 Role = Literal["data", "weight", "state", "label"]
 
@@ -122,6 +123,13 @@ class Call(Op):
     def evaluate(self, *args: Array) -> Any:
         first, *others = run_kernel(self.body, args)
         return (first, *others) if others else first
+
+    def again(self, number: int) -> Op | None:
+        return Again(self.body, self.args, number)
+
+    def operations(self) -> int:
+        """Those of the kernel, at least one for every point of its loops."""
+        return max(work(self.body)[1], sum(nest.points for nest in self.body.nests))
 
 
 class Again(Call):

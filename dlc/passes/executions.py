@@ -12,8 +12,6 @@ from dlc.api.plan import Plan, results_of
 from dlc.api.region_memory import region_memory
 from dlc.graph.graph import Graph, with_live_origins
 from dlc.graph.op import Op
-from dlc.graph.structure import Again, Call
-from dlc.kernel.work import work
 from dlc.passes.memory import MemoryModel
 from dlc.placement import Task, peak_of
 
@@ -29,13 +27,6 @@ def workspace_by(bodies: Mapping[str, Plan], graph: Graph) -> Callable[[Op], int
     return needed
 
 
-def cost_of(step: Op) -> int:
-    """Operations of one execution of a kernel's call, at least one for every point of its loops; 0 of other steps."""
-    if not isinstance(step, Call):
-        return 0
-    return max(work(step.body)[1], sum(nest.points for nest in step.body.nests))
-
-
 @dataclass(frozen=True)
 class Executions:
     """The steps of a plan as tasks with costs, and the plans that execute some of them again."""
@@ -46,7 +37,7 @@ class Executions:
     """Positions in `model.calls`, as the plan executes them."""
     costs: tuple[int, ...]
     """Per call, what it costs to execute it again; 0 where that is not possible: it gives outputs, which lie in the
-    caller's memory, or is no call of a kernel."""
+    caller's memory, or holds graphs."""
     total: int
     """What all calls cost that are executed once."""
 
@@ -55,9 +46,11 @@ class Executions:
         """Of a plan whose bodies have an order."""
         model = MemoryModel.of(plan.graph, workspace=workspace_by(plan.bodies, plan.graph), steps=plan.steps)
         place = {call.digest: k for k, call in enumerate(model.calls)}
-        own = [cost_of(call) for call in model.calls]
-        outputs = [any(v.digest in plan.outputs for v in results_of(call)) for call in model.calls]
-        costs = tuple(0 if is_output else cost for cost, is_output in zip(own, outputs, strict=True))
+        own = [call.operations() for call in model.calls]
+        once = [
+            any(v.digest in plan.outputs for v in results_of(call)) or call.again(1) is None for call in model.calls
+        ]
+        costs = tuple(0 if stays else cost for cost, stays in zip(own, once, strict=True))
         return cls(plan, model, tuple(place[step.digest] for step in plan.steps), costs, sum(own))
 
     @property
@@ -73,8 +66,8 @@ class Executions:
         """The tasks, with what offsets leave for their workspaces."""
         return tuple(replace(t, workspace=-(-t.workspace // align) * align) for t in self.model.tasks)
 
-    def executed(self, steps: Sequence[int]) -> tuple[Plan, int]:
-        """(the plan of these executions, what it costs more); executions that nobody reads are left out.
+    def executed(self, steps: Sequence[int]) -> Executed:
+        """The plan of these executions; those that nobody reads are left out.
 
         Args:
             steps: Positions in `model.calls`, each at least once.
@@ -85,11 +78,13 @@ class Executions:
         graph = self.plan.graph
         outputs = tuple(made.latest(o) for o in graph.outputs)
         graph = with_live_origins(replace(graph, outputs=outputs, origins=made.origins))
-        return replace(self.plan, graph=graph, steps=executed), self.extra(steps)
+        firsts = {k: n for n, k in reversed(list(enumerate(steps)))}
+        again = tuple(op for n, (k, op) in enumerate(zip(steps, executed, strict=True)) if firsts[k] < n)
+        return Executed(replace(self.plan, graph=graph, steps=executed), again, self.extra(steps))
 
     def extra(self, steps: Sequence[int]) -> int:
         """What executions cost more than all calls once."""
-        return sum(cost_of(self.model.calls[k]) for k in steps) - self.total
+        return sum(self.model.calls[k].operations() for k in steps) - self.total
 
     def read(self, steps: Sequence[int]) -> list[int]:
         """The executions whose results are read before another one makes them, or are outputs, or nobody's."""
@@ -103,6 +98,19 @@ class Executions:
             wanted.update(task.reads)
             found.append(k)
         return found[::-1]
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A plan whose steps may be executed more than once."""
+
+    plan: Plan
+    again: tuple[Op, ...] = ()
+    """The steps that are not the first executions."""
+    cost: int = 0
+    """What those cost."""
+    proven: bool = True
+    """Nothing cheaper, or smaller, was possible in this order of first executions."""
 
 
 @dataclass
@@ -123,9 +131,7 @@ class _Remade:
         call = self.model.calls[number]
         moved = call.with_operands([self.latest(x) for x in call.operands])
         times = self._times[number] = self._times.get(number, -1) + 1
-        if times:
-            assert isinstance(moved, Call)
-            moved = Again(moved.body, moved.args, times)
+        moved = (moved.again(times) if times else None) or moved
         self._named(call, moved)
         self._made.update((a.digest, b) for a, b in zip(results_of(call), results_of(moved), strict=True))
         return moved

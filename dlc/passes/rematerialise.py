@@ -25,8 +25,7 @@ from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
-from dlc.graph.structure import Again
-from dlc.passes.executions import Executions
+from dlc.passes.executions import Executed, Executions
 from dlc.passes.plan_memory import PlanMemory
 from dlc.placement import Recomputation, least_cost, least_memory
 from dlc.spec import Bytes, option
@@ -66,25 +65,25 @@ class Rematerialise(Pass[Plan, Plan]):
         """
         if not self.budget and self.memory is None:
             return state
-        if state.regions:
-            message = "rematerialise works on a plan without places, and plan-memory ran before it"
-            help = "put it between order and plan-memory"
+        if state.regions or state.facts.get("repeated_steps"):
+            before = "plan-memory" if state.regions else self.name
+            message = f"rematerialise works on a plan as order gives it, and {before} ran before it"
+            help = "put it between order and plan-memory, once"
             raise error("pipeline-level", message, help=help, exit_code=ExitCode.USAGE)
         if free := without_limit(state.graph):
             raise unlimited(free, "rematerialise needs a limit of every size")
         given = Executions.of(state)
         if self.memory is None:
             made = self._least_memory(given, math.floor(given.total * self.budget / 100))
-            new, cost = given.executed(made.steps)
         else:
-            new, cost, made = self._within(given, self.memory)
-        return self._told(given, new, cost, made, report)
+            made = self._within(given, self.memory)
+        return self._told(given, made, report)
 
-    def _within(self, given: Executions, memory: int) -> tuple[Plan, int, Recomputation | None]:
+    def _within(self, given: Executions, memory: int) -> Executed:
         """The cheapest plan found whose arena takes at most so many bytes."""
         arena = self._arena(given.plan)
         if arena <= memory:
-            return given.plan, 0, None
+            return Executed(given.plan)
         tasks, sizes = given.tasks(self.align), given.sizes(self.align)
         limit = memory
         for _ in range(_TRIES):
@@ -95,15 +94,14 @@ class Rematerialise(Pass[Plan, Plan]):
             made = _settled(given, search)
             if made is None:
                 break
-            new, cost = given.executed(made.steps)
-            arena = self._arena(new)
+            arena = self._arena(made.plan)
             if arena <= memory:
-                return new, cost, made
+                return made
             limit -= arena - memory
         raise self._too_large(given, memory)
 
-    def _least_memory(self, given: Executions, budget: int) -> Recomputation:
-        """The schedule with the smallest peak found."""
+    def _least_memory(self, given: Executions, budget: int) -> Executed:
+        """The plan with the smallest peak found."""
         tasks, sizes = given.tasks(self.align), given.sizes(self.align)
 
         def search(order: Sequence[int]) -> Recomputation:
@@ -117,41 +115,38 @@ class Rematerialise(Pass[Plan, Plan]):
         """Bytes with offsets."""
         return PlanMemory(align=self.align).run(plan, Report()).regions["arena"]
 
-    def _told(self, given: Executions, new: Plan, cost: int, made: Recomputation | None, report: Report) -> Plan:
+    def _told(self, given: Executions, made: Executed, report: Report) -> Plan:
         """The plan with its new figures, which are reported."""
-        after = Executions.of(new).peak
-        repeated = [step for step in new.steps if isinstance(step, Again)]
-        percent = 100 * cost / max(1, given.total)
-        proven = made is None or made.proven
+        new, after = made.plan, Executions.of(made.plan).peak
+        percent = 100 * made.cost / max(1, given.total)
         report.missed_as = "executed again"
-        for step in repeated:
+        for step in made.again:
             report.missed(", ".join(new.graph.origin(step)) or "a step", f"gives {', '.join(map(str, step.types))}")
-        proof = "optimal for this order" if proven else "best found, not proven"
+        proof = "optimal for this order" if made.proven else "best found, not proven"
         report.note(
             f"peak {given.peak:,} B → {after:,} B with {percent:.4g} % of extra work ({proof})"
-            if repeated
+            if made.again
             else f"nothing is executed again: peak {after:,} B ({proof})"
         )
         facts = {
             "order_peak": after,
-            "order_optimal": int(not repeated and bool(given.plan.facts.get("order_optimal", 0))),
-            "repeated_steps": len(repeated),
+            "order_optimal": int(not made.again and bool(given.plan.facts.get("order_optimal", 0))),
+            "repeated_steps": len(made.again),
             "extra_work_percent": f"{percent:.4f}",
-            "repeated_optimal": int(proven),
+            "repeated_optimal": int(made.proven),
         }
         return replace(new, facts={**new.facts, **facts})
 
     def _too_large(self, given: Executions, memory: int) -> DlcError:
         """The error that names the least peak that is reachable, and who holds the most memory there."""
         made = self._least_memory(given, given.total * len(given.order))
-        least, cost = given.executed(made.steps)
-        percent = 100 * cost / max(1, given.total)
+        percent = 100 * made.cost / max(1, given.total)
         proof = "no execution of steps in this order needs less" if made.proven else "the least that was found"
         try:
-            planned = PlanMemory(align=self.align, limit=memory).run(least, Report())
+            planned = PlanMemory(align=self.align, limit=memory).run(made.plan, Report())
         except DlcError as problem:
             notes = problem.diagnostics[0].notes[1:]
-            arena = self._arena(least)
+            arena = self._arena(made.plan)
         else:
             notes, arena = (), planned.regions["arena"]
         return error(
@@ -167,23 +162,23 @@ class Rematerialise(Pass[Plan, Plan]):
         )
 
 
-def _settled(given: Executions, search: Callable[[Sequence[int]], Recomputation | None]) -> Recomputation | None:
+def _settled(given: Executions, search: Callable[[Sequence[int]], Recomputation | None]) -> Executed | None:
     """The best that a search finds for the order of the plan, or for one that follows from what it found.
 
     Where nobody reads a first execution before the next one, the first one is left out: the step only moves, and that
     costs nothing. Searched again in the order that this gives, the budget is free for others.
     """
     order: Sequence[int] = given.order
-    best: Recomputation | None = None
+    best: tuple[int, int, list[int], bool] | None = None
     for _ in range(_ORDERS):
-        made = search(order)
-        if made is None:
+        found = search(order)
+        if found is None:
             break
-        steps = given.read(made.steps)
-        made = replace(made, steps=tuple(steps), cost=given.extra(steps))
-        if best is not None and (made.peak, made.cost) >= (best.peak, best.cost):
+        steps = given.read(found.steps)
+        made = found.peak, given.extra(steps), steps, found.proven
+        if best is not None and made[:2] >= best[:2]:
             break
         best, before, order = made, order, tuple(dict.fromkeys(steps))
         if tuple(before) == order:
             break
-    return best
+    return None if best is None else replace(given.executed(best[2]), proven=best[3])

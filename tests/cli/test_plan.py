@@ -266,7 +266,7 @@ def test_steps_are_executed_again_within_a_budget_or_a_size(dlc: Dlc) -> None:
         (("--states", "7"), "no-effect", ExitCode.USAGE),
         (("--curve", "--html", "a.html"), "no-effect", ExitCode.USAGE),
         (("--curve", "-p", "infer", "--without", "rematerialise"), "no-effect", ExitCode.USAGE),
-        (("--budget", "5", *S2TRAIN), "no-effect", ExitCode.USAGE),
+        (("--budget", "5", "-p", "infer", "--without", "rematerialise"), "no-effect", ExitCode.USAGE),
     ],
 )
 def test_what_executing_again_cannot_do_is_said(dlc: Dlc, flags: tuple[str, ...], code: str, status: int) -> None:
