@@ -91,7 +91,7 @@ class Rematerialise(Pass[Plan, Plan]):
             def search(order: Sequence[int], limit: int = limit) -> Recomputation | None:
                 return least_cost(tasks, sizes, given.costs, limit, order=order, state_limit=self.states)
 
-            made = _settled(given, search)
+            made = _settled(given, search, cheapest=True)
             if made is None:
                 break
             arena = self._arena(made.plan)
@@ -162,8 +162,12 @@ class Rematerialise(Pass[Plan, Plan]):
         )
 
 
-def _settled(given: Executions, search: Callable[[Sequence[int]], Recomputation | None]) -> Executed | None:
+def _settled(
+    given: Executions, search: Callable[[Sequence[int]], Recomputation | None], cheapest: bool = False
+) -> Executed | None:
     """The best that a search finds for the order of the plan, or for one that follows from what it found.
+
+    That is the cheapest, or else the one with the smallest peak.
 
     Where nobody reads a first execution before the next one, the first one is left out: the step only moves, and that
     costs nothing. Searched again in the order that this gives, the budget is free for others.
@@ -175,7 +179,8 @@ def _settled(given: Executions, search: Callable[[Sequence[int]], Recomputation 
         if found is None:
             break
         steps = given.read(found.steps)
-        made = found.peak, given.extra(steps), steps, found.proven
+        cost = given.extra(steps)
+        made = *((cost, found.peak) if cheapest else (found.peak, cost)), steps, found.proven
         if best is not None and made[:2] >= best[:2]:
             break
         best, before, order = made, order, tuple(dict.fromkeys(steps))

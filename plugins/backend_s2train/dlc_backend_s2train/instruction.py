@@ -80,7 +80,8 @@ class S2Instruction(Op):
         """Not where it draws numbers, whose place in their sequence is the device's."""
         if "dropout" in self.flags or self.opcode == "dropout":
             return None
-        return S2Again(**dict(self.operand_fields()), **{**self.attrs, "number": number})
+        held: dict[str, Any] = {**dict(self.operand_fields()), **self.attrs, "number": number}
+        return S2Again(**held)
 
     def operations(self) -> int:
         """Two for every product of a result, and one for every element of the results."""
