@@ -17,8 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from resnet_tasks import resnet18, resnet50
+from task_plans import planned
 
-from dlc.placement import check_steps, least_memory, lifetimes, order_tasks, peak_of, place, unrolled
+from dlc.placement import check_steps, least_memory, order_tasks, peak_of
 from dlc.placement.task_text import TaskGraph, parse_tasks
 
 CASES = {
@@ -82,21 +83,10 @@ def recompute(states: int) -> None:
 
 def packed(graph: TaskGraph, steps: tuple[int, ...]) -> int:
     """Bytes of the schedule with offsets, which the judge must find right."""
-    plain = unrolled(graph.tasks, graph.sizes, steps)
-    spans = lifetimes(plain.tasks, plain.sizes, range(len(steps)))
-    placement = place(spans.buffers, align=1)
-    places = [
-        {
-            s: placement.offsets[spans.of_storage[copy]]
-            for s, copy in zip(
-                (*graph.tasks[k].reads, *graph.tasks[k].writes), (*task.reads, *task.writes), strict=True
-            )
-        }
-        for k, task in zip(steps, plain.tasks, strict=True)
-    ]
-    faults = check_steps(graph.tasks, graph.sizes, steps, places, arena=placement.arena)
+    plan = planned(graph, steps)
+    faults = check_steps(graph.tasks, graph.sizes, steps, plan.places, arena=plan.arena)
     assert not faults, faults[:3]
-    return placement.arena
+    return plan.arena
 
 
 def main() -> None:

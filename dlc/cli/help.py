@@ -69,6 +69,8 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("dlc plan model.onnx --strategy exact --limit 256KiB", "the least arena, proven; exit code 4 above the limit"),
         ("dlc plan buffers.csv --strategy auto -o placed.csv", "offsets for lines of id,lower,upper,size"),
         ("dlc plan model.onnx --compare greedy,auto --svg plan.svg", "strategies side by side, drawn for a document"),
+        ("dlc plan model.onnx --train loss=cross-entropy --curve", "peak against steps that are executed again"),
+        ("dlc plan model.onnx --train loss=cross-entropy --memory 2MiB", "the least extra work for an arena"),
         ("dlc plan step.txt --curve", "tasks without a model: the best order, peak against recomputation"),
     ),
     "report": (

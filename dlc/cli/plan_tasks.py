@@ -11,7 +11,7 @@ from typing import Any
 
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error, escape
 from dlc.cli.options import BuildOptions
-from dlc.cli.task_options import SUFFIX, TaskOptions
+from dlc.cli.task_options import TaskOptions
 from dlc.cli.terminal import Outcome, columns
 from dlc.placement.lifetimes import lifetimes, peak_of
 from dlc.placement.order import order_tasks
@@ -24,9 +24,6 @@ from dlc.spec.convert import Problem, parse_bytes
 
 MOST_BYTES = 1 << 26
 """Of a file."""
-
-MOST_TASKS = 500
-"""Of which some may run again: the search takes minutes for more."""
 
 ORDER_STATES = 20_000
 
@@ -56,7 +53,7 @@ def plan_tasks(file: Path, options: TaskOptions) -> Outcome:
         DlcError: the file cannot be read, holds no tasks, or none with costs where these are needed; (LIMIT) no
             schedule within the memory was found.
     """
-    limit, budgets = _wishes(options)
+    limit, budgets = wishes(options)
     graph = read_tasks(file)
     begun = time.process_time()
     found = order_tasks(graph.tasks, graph.sizes, state_limit=options.states or ORDER_STATES)
@@ -106,24 +103,25 @@ def read_tasks(file: Path) -> TaskGraph:
         raise _syntax(file, problem.line, str(problem)) from None
 
 
-def check_flags(is_tasks: bool, options: BuildOptions, tasks: TaskOptions, others: Sequence[str]) -> None:
-    """Refuse flags that the file has no use for; `others` are those of plans and pictures that were given.
+def check_flags(options: BuildOptions, others: Sequence[str]) -> None:
+    """Refuse flags that a file of tasks has no use for; `others` are those of plans and pictures that were given.
 
     Raises:
         DlcError: (USAGE).
     """
-    if not is_tasks and tasks != TaskOptions():
-        message = f"--memory, --budget, --curve and --states are for files of tasks, which end in {SUFFIX}"
-        raise error("no-effect", message, help="leave them out", exit_code=ExitCode.USAGE)
-    if is_tasks and (others or options.given):
+    if others or options.given:
         message = "a file of tasks is not built and has no picture: flags that say how have no effect"
         raise error(
             "no-effect", message, help="leave out all but those of dlc plan for tasks", exit_code=ExitCode.USAGE
         )
 
 
-def _wishes(options: TaskOptions) -> tuple[int | None, Sequence[float]]:
-    """The limit in bytes, if any, and budgets in percent."""
+def wishes(options: TaskOptions) -> tuple[int | None, Sequence[float]]:
+    """The limit in bytes, if any, and budgets in percent.
+
+    Raises:
+        DlcError: (USAGE) flags exclude each other, or are no size and no percentage.
+    """
     if sum(map(bool, (options.memory, options.budget, options.curve))) > 1:
         message = "--memory, --budget and --curve exclude each other"
         raise error("no-effect", message, help="give one of them", exit_code=ExitCode.USAGE)
@@ -147,9 +145,6 @@ def _check_costs(file: Path, graph: TaskGraph) -> None:
         message = f"{file}: no task has a cost, so none can run again"
         help = "write the cost of each task, such as its FLOPs, after its workspace (docs/task-graphs.md)"
         raise error("no-effect", message, help=help, exit_code=ExitCode.USAGE)
-    if len(graph.tasks) > MOST_TASKS:
-        message = f"{file} has {len(graph.tasks):,} tasks; recomputation takes at most {MOST_TASKS:,}"
-        raise error("too-large", message, help="plan parts of it", exit_code=ExitCode.LIMIT)
 
 
 def _row(graph: TaskGraph, made: Recomputation, budget: float | None, begun: float) -> Row:

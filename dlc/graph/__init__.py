@@ -7,13 +7,14 @@ from dlc.graph.gradient import Cotangent
 from dlc.graph.graph import Graph, make_graph
 from dlc.graph.loops import Loop, Scan
 from dlc.graph.op import Op
-from dlc.graph.structure import Call, Constant, Input, Item, Splat
+from dlc.graph.structure import Again, Call, Constant, Input, Item, Splat
 from dlc.graph.tensor import FileData, LazyData, MemoryData, Tensor
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify
 from dlc.graph.walk import evaluate_ops, toposort
 
 __all__ = [
+    "Again",
     "Call",
     "Constant",
     "Cotangent",

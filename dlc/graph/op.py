@@ -225,6 +225,15 @@ class Op:
         """
         return {}
 
+    def again(self, number: int) -> Op | None:
+        """Of an op that runs, an op that gives the same bits once more, after `number` executions; None for none."""
+        del number
+        return None
+
+    def operations(self) -> int:
+        """Of an op that runs, what an execution computes, for those who choose what to execute again."""
+        return 0
+
     def overwrites(self) -> tuple[tuple[int, int], ...]:
         """(operand, result) of an op that runs that may be one memory: it reads all there before it writes any."""
         return ()

@@ -1,4 +1,4 @@
-"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Item`."""
+"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Again`, `Item`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dlc.kernel.define import Comp, ShapeError, comp, grid
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.expr import apply
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.work import work
 
 Role = Literal["data", "weight", "state", "label"]
 
@@ -122,6 +123,23 @@ class Call(Op):
     def evaluate(self, *args: Array) -> Any:
         first, *others = run_kernel(self.body, args)
         return (first, *others) if others else first
+
+    def again(self, number: int) -> Op | None:
+        return Again(self.body, self.args, number)
+
+    def operations(self) -> int:
+        """Those of the kernel, at least one for every point of its loops."""
+        return max(work(self.body)[1], sum(nest.points for nest in self.body.nests))
+
+
+class Again(Call):
+    """A call that is executed once more, so that its results need not be kept until they are read here.
+
+    It gives the same bits as the call. Equal ops are one op: `number`, of executions before this one, tells them apart.
+    Only graphs of plans have any.
+    """
+
+    number: int = 1
 
 
 class Item(Op):

@@ -127,6 +127,8 @@ class Autodiff(ProgramPass):
             report.missed(node, f"its gradient adds into memory at computed indices: {reason}")
         if step.idle:
             report.note(f"gradient zero everywhere: {', '.join(step.idle)}")
+        if self.clip and self.give == "step":
+            report.note("clip needs the norm of all gradients, so that no weight is updated before all are known")
         if step.norms and (step.norms.replaced or step.norms.fixed):
             report.note(step.norms.summary)
         return step.graph

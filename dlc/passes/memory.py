@@ -32,8 +32,18 @@ class MemoryModel:
     storage: dict[str, int]
 
     @classmethod
-    def of(cls, graph: Graph, in_place: bool = True, workspace: Callable[[Op], int] | None = None) -> MemoryModel:
-        """The model of a kernel-level graph, whose calls work in as many bytes as the graph or `workspace` says."""
+    def of(
+        cls,
+        graph: Graph,
+        in_place: bool = True,
+        workspace: Callable[[Op], int] | None = None,
+        steps: Sequence[Op] = (),
+    ) -> MemoryModel:
+        """The model of a kernel-level graph, whose calls work in as many bytes as the graph or `workspace` says.
+
+        `steps` are the calls in the order of a plan, which may have what overwrites an input before those who read it.
+        """
+        place = {step.digest: k for k, step in enumerate(steps)}
         outputs = {o.digest for o in graph.outputs}
         storage: dict[str, int] = {}
         sizes: list[int] = []
@@ -50,7 +60,8 @@ class MemoryModel:
             # Outputs lie in the caller's memory, so no storage says that a reader of one must wait for its writer.
             after = tuple(dict.fromkeys(writer[d] for a in call.operands if (d := a.digest) in writer))
             # What may overwrite an input had better come after those who read it: they then need no copy of it.
-            after += tuple(k for v in results_of(call) for k in readers.get(over.get(v.digest, ""), ()))
+            late = (k for v in results_of(call) for k in readers.get(over.get(v.digest, ""), ()))
+            after += tuple(k for k in late if not place or place[calls[k].digest] < place[call.digest])
             for a in call.operands:
                 readers.setdefault(a.digest, []).append(len(calls))
             writes: list[int] = []

@@ -28,7 +28,7 @@ class Wanted:
 
     @classmethod
     def of(cls, plan: Plan, in_place: bool) -> Wanted:
-        model = MemoryModel.of(plan.graph, in_place, plan.workspace_of)
+        model = MemoryModel.of(plan.graph, in_place, plan.workspace_of, plan.steps)
         position = {c.digest: k for k, c in enumerate(model.calls)}
         order = [position[s.digest] for s in plan.steps]
         kept = overwritten_inputs(plan.graph, plan.steps)

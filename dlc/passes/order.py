@@ -19,11 +19,11 @@ from typing import ClassVar, Literal
 
 from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan, results_of
-from dlc.api.region_memory import region_memory
 from dlc.base.report import Report
 from dlc.graph.closed import without_limit
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
+from dlc.passes.executions import workspace_by
 from dlc.passes.memory import MemoryModel
 from dlc.passes.outputs import separate_outputs
 from dlc.placement import OrderResult, Task, order_tasks, peak_of
@@ -53,11 +53,7 @@ class Order(Pass[Graph, Plan]):
 
         state = separate_outputs(state.with_bodies(planned))
 
-        def needed(op: Op) -> int:
-            peaks = region_memory(op, lambda body: int(bodies[body.digest].facts["order_peak"]))
-            return peaks.size if op.body_names else state.workspace(op)
-
-        model = MemoryModel.of(state, workspace=needed)
+        model = MemoryModel.of(state, workspace=workspace_by(bodies, state))
         found = self._order(model, updates_of(state, model.calls))
         report.count("operations", len(found.order))
         if free := without_limit(state):

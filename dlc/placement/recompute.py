@@ -1,7 +1,8 @@
 """Recomputation: which tasks to execute more than once, so that values need not be kept until they are read.
 
 The order of first executions is given. What is decided is which values are dropped, and where the tasks that make them
-run again, as in Checkmate (Jain et al., MLSys 2020) and Moccasin (Bartan et al., ICML 2023).
+run again, as in Checkmate (Jain et al., MLSys 2020) and Moccasin (Bartan et al., ICML 2023). Networks of up to
+`SEARCHED` tasks are searched; larger ones have what the rule of `evict` finds, which begins every search.
 """
 
 from __future__ import annotations
@@ -10,14 +11,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from dlc.placement.evict import evicted
 from dlc.placement.lifetimes import peak_of
 from dlc.placement.repeat_bound import Bound
 from dlc.placement.repeat_search import Found, Search
-from dlc.placement.repeats import repeats
+from dlc.placement.repeats import Repeats, repeats
 from dlc.placement.tasks import Task
 
 STATES = 30_000
 """States that a search for one schedule may visit by default."""
+
+SEARCHED = 256
+"""Tasks up to which schedules are searched for. Larger networks have what a rule finds, which takes no search."""
+
+FINE = 256
+"""What the rule's least peak is found to: that part of it."""
+
+GIVEN_UP = 3
+"""Searches that may give up while the least peak is looked for."""
 
 EXACT, NEAR = 16, 2
 """While a limit is looked for, each search may visit that part of the states: a 16th, a half. What the exact search
@@ -66,7 +77,14 @@ def least_cost(
     """
     order = range(len(tasks)) if order is None else order
     model = repeats(tasks, sizes, costs, order, keep)
-    found = _cheapest(Bound(model), memory, sum(costs) * len(tasks), state_limit, state_limit)
+    steps = evicted(model, memory)
+    ruled = None if steps is None else Found(steps, _extra(model, steps), False, 0)
+    found = Found(None, 0, False, 0)
+    if len(tasks) <= SEARCHED:
+        budget = sum(costs) * len(tasks) if ruled is None else ruled.cost
+        found = _cheapest(Bound(model), memory, budget, state_limit, state_limit)
+    if found.steps is None and ruled is not None:
+        found = Found(ruled.steps, ruled.cost, not ruled.cost, found.states)
     if found.steps is None:
         return None
     best = _schedule(tasks, sizes, order, keep, found)
@@ -94,8 +112,13 @@ def least_memory(
     high = peak_of(tasks, sizes, order, keep) // unit
     low = max((model.during(k, 0) for k in range(len(tasks))), default=0) // unit
     best = _Schedule(tuple(order), high * unit, 0)
-    refuted, states = low - 1, 0
-    while low < high:
+    if (ruled := _ruled(model, low * unit, high * unit, budget)) is not None:
+        best = _schedule(tasks, sizes, order, keep, ruled)
+        high = best.peak // unit
+    if len(tasks) > SEARCHED:
+        return Recomputation(best.steps, best.peak, best.cost, high <= low, 0)
+    refuted, states, given_up = low - 1, 0, 0
+    while low < high and given_up < GIVEN_UP:
         middle = (low + high) // 2
         found = _cheapest(bound, middle * unit, budget, state_limit // EXACT, state_limit // NEAR)
         states += found.states
@@ -105,6 +128,7 @@ def least_memory(
         else:
             low = middle + 1
             refuted = middle if found.complete else refuted
+            given_up += not found.complete
     if refuted < high - 1:
         # What could not be refuted in passing gets a search of its own: it may even find something.
         found = Search(bound, (high - 1) * unit).everything(budget, state_limit)
@@ -113,7 +137,28 @@ def least_memory(
             best = _schedule(tasks, sizes, order, keep, found)
         elif found.complete:
             refuted = high - 1
+    if best.cost and (found := _cheapest(bound, best.peak, best.cost - 1, state_limit // EXACT, 0)).steps is not None:
+        best = _schedule(tasks, sizes, order, keep, found)
+        states += found.states
     return Recomputation(best.steps, best.peak, best.cost, refuted * unit >= best.peak - unit, states)
+
+
+def _extra(model: Repeats, steps: Sequence[int]) -> int:
+    """What a schedule costs beyond the first executions."""
+    return sum(model.costs[k] for k in steps) - sum(model.costs)
+
+
+def _ruled(model: Repeats, low: int, high: int, budget: int) -> Found | None:
+    """The schedule with the least peak that the rule finds within a budget, between two numbers of bytes."""
+    best: Found | None = None
+    while high - low > high // FINE:
+        middle = (low + high) // 2
+        steps = evicted(model, middle)
+        if steps is not None and (cost := _extra(model, steps)) <= budget:
+            best, high = Found(steps, cost, False, 0), middle
+        else:
+            low = middle + 1
+    return best
 
 
 def _cheapest(bound: Bound, memory: int, budget: int, exact: int, near: int) -> Found:

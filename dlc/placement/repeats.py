@@ -59,22 +59,24 @@ class Repeats:
     def during(self, position: int, wanted: int) -> int:
         """Bytes live while the original task of a position runs, where `wanted` are the values needed afterwards."""
         total = self.bytes(wanted | self.reads[position] | self.writes[position])
-        total += self.fixed[position] + self.tasks[position].workspace
-        if not self.pairs[position]:
-            return total
+        return total + self.fixed[position] + self.tasks[position].workspace - self._shared(position, wanted)
+
+    def again(self, position: int, wanted: int, before: int) -> int:
+        """Bytes live while the task of a position runs again, right before the original task at another position."""
+        total = self.bytes(wanted | self.reads[position] | self.writes[position])
+        return total + self.between[before] + self.tasks[position].workspace - self._shared(position, wanted)
+
+    def _shared(self, position: int, wanted: int) -> int:
+        """Bytes of what is read and of what is written in its place."""
+        total = 0
         used: set[int] = set()
         filled: set[int] = set()
         for old, new, is_value in self.pairs[position]:
             if old not in used and new not in filled and not (is_value and wanted >> old & 1):
                 used.add(old)
                 filled.add(new)
-                total -= self.sizes[old]
+                total += self.sizes[old]
         return total
-
-    def again(self, position: int, wanted: int, before: int) -> int:
-        """Bytes live while the task of a position runs again, right before the original task at another position."""
-        values = wanted | self.reads[position] | self.writes[position]
-        return self.bytes(values) + self.between[before] + self.tasks[position].workspace
 
 
 def repeats(
@@ -115,7 +117,7 @@ def repeats(
     reads = [_mask(s for s in tasks[k].reads if s not in changing) for k in order]
     writes = [_mask(s for s in tasks[k].writes if s not in changing) for k in order]
     for position, task in enumerate(order):
-        if changing.intersection(tasks[task].writes) or tasks[task].inplace or not costs[task]:
+        if changing.intersection(tasks[task].writes) or not costs[task]:
             stop[position] = 0
         for storage in changing.intersection(tasks[task].reads):
             stop[position] = min([stop[position], spans[storage][1], *(w for w in writers[storage] if w > position)])

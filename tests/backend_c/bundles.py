@@ -18,6 +18,7 @@ from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
 from dlc.passes.order import Order
 from dlc.passes.plan_memory import PlanMemory
+from dlc.passes.rematerialise import Rematerialise
 from dlc.passes.simplify import Simplify
 from dlc.runtime.install import install
 from dlc.training.step.bundling import make_bundle
@@ -25,13 +26,19 @@ from tests.backend_c.models import Bench
 
 
 def bundle_of(
-    model: Graph, options: str, template: tuple[str, bytes] = ("", b""), backend: Backend | None = None
+    model: Graph,
+    options: str,
+    template: tuple[str, bytes] = ("", b""),
+    backend: Backend | None = None,
+    again: Rematerialise | None = None,
 ) -> Bundle:
     """The training program of a model: `options` of the pass `autodiff`."""
     stage = Autodiff.from_spec(Spec.parse(f"autodiff{{{options}}}"))
     plans: dict[FunctionName, Plan] = {
         name: _plan(
-            Autodiff.from_spec(Spec.parse(f"autodiff{{{options} give={name}}}")).run(model, Report()), backend or C()
+            Autodiff.from_spec(Spec.parse(f"autodiff{{{options} give={name}}}")).run(model, Report()),
+            backend or C(),
+            again or Rematerialise(),
         )
         for name in FUNCTIONS[stage.updates]
     }
@@ -39,10 +46,11 @@ def bundle_of(
     return make_bundle(plans, stage.training(), template=template, facts=facts)
 
 
-def _plan(graph: Graph, backend: Backend) -> Plan:
+def _plan(graph: Graph, backend: Backend, again: Rematerialise) -> Plan:
     report = Report()
     kernels = Fuse().run(Lower().run(Simplify().run(graph, report), report), report)
-    return PlanMemory().run(Order().run(with_schedules(kernels, backend, report), report), report)
+    ordered = Order().run(with_schedules(kernels, backend, report), report)
+    return PlanMemory().run(again.run(ordered, report), report)
 
 
 def trainer(bundle: Bundle, directory: Path, bench: Bench, spec: str = "c{prefix=net}") -> TrainingModel:

@@ -285,3 +285,38 @@ def test_a_build_tells_the_published_count(dlc: Dlc) -> None:
     assert "\nstep in the published count: peak " in text
     one, other = (read(memoryview(Path(out, "net.s2t").read_bytes()), out) for out in "ab")
     assert replace(one, meta={}) == replace(other, meta={})
+
+
+def test_steps_are_executed_again_within_a_budget_or_a_size(dlc: Dlc) -> None:
+    line = ("plan", "digits.onnx", *TRAIN, "--json")
+    plain = dlc(*line).document["functions"][0]
+    curve = dlc(*line, "--curve").document
+    assert curve["function"] == plain["function"] == "gradients" and curve["operations"] == plain["steps"]
+    peaks = [row["arena_bytes"] for row in curve["schedules"]]
+    assert peaks == sorted(peaks, reverse=True) and peaks[0] == plain["peak_bytes"] > peaks[-1]
+    last = curve["schedules"][-1]
+    assert last["proven"] and last["repeated_steps"] > 0 and 0 < last["extra_percent"] <= 50
+    for flags in (("--budget", "50%"), ("--memory", str(peaks[-1]), "--states", "5000")):
+        found = dlc(*line, *flags).document["functions"][0]
+        assert found["peak_bytes"] == peaks[-1] and found["steps"] == plain["steps"] + last["repeated_steps"]
+    ran = dlc("plan", "digits.onnx", "--memory", "1KiB")
+    assert ran.code == ExitCode.LIMIT and "in use there: " in ran.err and "31360 bytes without extra work" in ran.err
+    head, names, *rows = dlc("plan", "digits.onnx", *TRAIN, "--curve", "-q").out.splitlines()
+    assert head == f"gradients: {plain['steps']} operations" and names.split()[:3] == ["budget", "extra", "work"]
+    assert len(rows) == len(peaks) and f"{peaks[-1]:,} B  optimal" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "status"),
+    [
+        (("--memory", "2 cows"), "bad-option", ExitCode.USAGE),
+        (("--memory", "1KiB", "--budget", "5"), "no-effect", ExitCode.USAGE),
+        (("--states", "7"), "no-effect", ExitCode.USAGE),
+        (("--curve", "--html", "a.html"), "no-effect", ExitCode.USAGE),
+        (("--curve", "-p", "infer", "--without", "rematerialise"), "no-effect", ExitCode.USAGE),
+        (("--budget", "5", "-p", "infer", "--without", "rematerialise"), "no-effect", ExitCode.USAGE),
+    ],
+)
+def test_what_executing_again_cannot_do_is_said(dlc: Dlc, flags: tuple[str, ...], code: str, status: int) -> None:
+    ran = dlc("plan", "small.onnx", *flags)
+    assert ran.code == status and f"error[{code}]" in ran.err and ran.out == ""

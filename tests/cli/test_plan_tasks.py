@@ -54,7 +54,7 @@ def test_a_curve_falls(dlc: Dlc) -> None:
         (("step.txt", "--budget", "5%", "--curve"), "no-effect", ExitCode.USAGE),
         (("bare.txt", "--curve"), "no-effect", ExitCode.USAGE),
         (("bare.txt", "-t", "c"), "no-effect", ExitCode.USAGE),
-        (("model.onnx", "--curve"), "no-effect", ExitCode.USAGE),
+        (("buffers.csv", "--curve"), "no-effect", ExitCode.USAGE),
     ],
 )
 def test_what_cannot_be_done_is_said(dlc: Dlc, words: tuple[str, ...], code: str, status: int) -> None:

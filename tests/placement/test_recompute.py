@@ -40,7 +40,7 @@ def schedules(graph: TaskGraph, budget: int, done: int = 0, steps: Steps = (), c
         yield from schedules(graph, budget, done + 1, (*steps, done), cost)
     for k in range(done):
         task = graph.tasks[k]
-        fits = graph.costs[k] and cost + graph.costs[k] <= budget and not task.inplace
+        fits = graph.costs[k] and cost + graph.costs[k] <= budget
         if fits and len(task.writes) == 1 and steps[-1] != k:
             yield from schedules(graph, budget, done, (*steps, k), cost + graph.costs[k])
 

@@ -97,7 +97,8 @@ def plan(
     A training program (--train) has a plan for each of its functions. The lower bound is the
     most bytes that are live at once in this order of operations: no allocation can use less.
     A CSV file id,lower,upper,size is planned as it is: a line for each buffer, live at the steps [lower, upper).
-    A file of tasks (.txt) is ordered for the smallest peak; with costs, tasks may run again.
+    A file of tasks (.txt) is ordered for the smallest peak. Steps and tasks with costs may be executed again instead of
+    keeping their results.
     """
     del json
     terminal: Terminal = ctx.obj
@@ -115,23 +116,34 @@ def plan(
     }
     settings = {key: value for key, value in given.items() if value}
     is_tasks = model.endswith(SUFFIX) and not options.frontend
-    if is_tasks or tasks != TaskOptions():
+    if is_tasks:
         from dlc.cli.plan_tasks import check_flags, plan_tasks
 
         others = (output, html, svg, compare)
-        check_flags(is_tasks, options, tasks, [*settings, *(str(given) for given in others if given)])
+        check_flags(options, [*settings, *(str(given) for given in others if given)])
         return plan_tasks(Path(model), tasks)
     names = strategies(compare, settings) if compare else ()
     space = Workspace.open(terminal, cache)
     if model.lower().endswith(_INSTANCE):
+        if tasks != TaskOptions():
+            message = "--memory, --budget, --curve and --states: buffers of a CSV file have no steps to execute again"
+            raise error("no-effect", message, help="leave them out", exit_code=ExitCode.USAGE)
         return _bare(Path(model), space, options, settings, names, output, pictures)
     if output:
         raise error(
             "no-effect", "--output writes a CSV file with its offsets, and this is a model", exit_code=ExitCode.USAGE
         )
     chosen = tuple(f"{_PASS}.{key}={value}" for key, value in settings.items())
+    if tasks != TaskOptions():
+        from dlc.cli.plan_curve import settings_of
+
+        chosen += settings_of(tasks, html)
     prepared = space.prepare(replace(options.of(model), settings=(*options.settings, *chosen)))
     _check(prepared.pipeline)
+    if tasks.curve:
+        from dlc.cli.plan_curve import plan_curve
+
+        return plan_curve(space, prepared)
     from dlc.graph.closed import unlimited, without_limit
 
     steps: list[StepRecord[Any]] = []

@@ -128,7 +128,12 @@ class C(Options, Backend):
             memory["regions"] = tuple(f"{name}:{format_bytes(size)}" for name, size in self.memory)
         if self.inputs == "consumed":
             memory["inputs"] = self.inputs
-        found: dict[str, Mapping[str, str | tuple[str, ...]]] = {"plan-memory": memory}
+        align = {"align": str(target.align)}
+        found: dict[str, Mapping[str, str | tuple[str, ...]]] = {
+            "stream": align,
+            "rematerialise": align,
+            "plan-memory": memory,
+        }
         if target.pairs:
             found["bf16"] = {"parts": str(PARTS[target.math]), "operations": str(target.pairs)}
         if not target.vector_bytes:

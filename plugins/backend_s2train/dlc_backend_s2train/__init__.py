@@ -19,6 +19,7 @@ def dlc_ops() -> Iterable[Lazy]:
     """An instruction, and a call of a host function, as ops of a graph."""
     return [
         Lazy("s2_instruction", "dlc_backend_s2train.instruction:S2Instruction"),
+        Lazy("s2_again", "dlc_backend_s2train.instruction:S2Again"),
         Lazy("s2_host", "dlc_backend_s2train.instruction:S2Host"),
     ]
 

@@ -7,7 +7,7 @@ NAMED: Final = (
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""
-REST: Final = "s2-decompose,order,plan-memory"
+REST: Final = "s2-decompose,order,rematerialise,plan-memory"
 PLACED: Final = f"s2-select,{REST}"
 """From a graph of ops to a plan."""
 WORDED: Final = "s2-select{update=apart masks=yes}"

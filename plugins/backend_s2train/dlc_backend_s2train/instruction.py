@@ -76,6 +76,27 @@ class S2Instruction(Op):
     def _pools(self) -> bool:
         return any(flag.startswith(("pool", "pointer")) for flag in self.flags)
 
+    def again(self, number: int) -> Op | None:
+        """Not where it draws numbers, whose place in their sequence is the device's."""
+        if "dropout" in self.flags or self.opcode == "dropout":
+            return None
+        held: dict[str, Any] = {**dict(self.operand_fields()), **self.attrs, "number": number}
+        return S2Again(**held)
+
+    def operations(self) -> int:
+        """Two for every product of a result, and one for every element of the results."""
+        g = geometry_of(self.geometry)
+        elements = sum(of.size for of in self.results)
+        if g is None or self.opcode not in ("conv", "linear"):
+            return elements
+        return 2 * g.n * g.co * g.ho * g.wo * (g.ci // g.groups) * g.kh * g.kw + elements
+
+
+class S2Again(S2Instruction):
+    """An instruction that is executed once more; `number` tells its executions apart."""
+
+    number: int = 1
+
 
 def packed_type(element: Element, shape: tuple[int, ...]) -> Type:
     """The type of a stored value: fp16, fp32 and int32 as they are, smaller elements as the bytes that hold them."""
