@@ -125,10 +125,7 @@ def plan(
     names = strategies(compare, settings) if compare else ()
     space = Workspace.open(terminal, cache)
     if model.lower().endswith(_INSTANCE):
-        if tasks != TaskOptions():
-            message = "--memory, --budget, --curve and --states: buffers of a CSV file have no steps to execute again"
-            raise error("no-effect", message, help="leave them out", exit_code=ExitCode.USAGE)
-        return _bare(Path(model), space, options, settings, names, output, pictures)
+        return _bare(Path(model), space, options, settings, names, output, pictures, tasks)
     if output:
         raise error(
             "no-effect", "--output writes a CSV file with its offsets, and this is a model", exit_code=ExitCode.USAGE
@@ -196,6 +193,7 @@ def _bare(
     names: Sequence[str],
     output: Path | None,
     pictures: Pictures,
+    tasks: TaskOptions,
 ) -> Outcome:
     """The plan of a CSV file, whose bytes are all that there is: nothing of a build has a meaning."""
     from dlc.cli.instance import check_limit, plan_instance, read
@@ -209,6 +207,9 @@ def _bare(
             f"{', '.join(options.given)}: they say how to build a model, and {escape(path.name)} is none",
             exit_code=ExitCode.USAGE,
         )
+    if tasks != TaskOptions():
+        message = "--memory, --budget, --curve and --states: buffers of a CSV file have no steps to execute again"
+        raise error("no-effect", message, help="leave them out", exit_code=ExitCode.USAGE)
     text = " ".join(f"{key}={value}" for key, value in {"align": "1", **settings}.items())
     stage = space.registry.stage(Spec.parse(f"{_PASS}{{{text}}}"))
     assert isinstance(stage, PlanMemory)
