@@ -199,15 +199,18 @@ class Batch:
         return found
 
     def note(self, name: str, spots: Array, active: Array | None, write: bool) -> None:
-        """Tell this batch and those around that points touch elements; raises Conflict."""
+        """Tell this batch and those around that points touch elements; raises Conflict, of the outermost.
+
+        Where iterations of an outer loop touch the same, those of the loops inside may need no order.
+        """
         points = np.arange(self.count) if active is None else active
+        if self.parent is not None:
+            self.parent.note(name, spots, self._up[points], write)
         touched = self._touched.get(name)
         if touched is not None:
             all_spots, all_points = np.broadcast_arrays(spots, self._first + points[:, None])
             if not (touched.write if write else touched.read)(all_spots, all_points):
                 raise Conflict(self)
-        if self.parent is not None:
-            self.parent.note(name, spots, self._up[points], write)
 
     def assign(self, name: str, value: Array, active: Array | None) -> None:
         """Give a variable of this batch new values at the active points; raises Conflict when it is none of its own."""
