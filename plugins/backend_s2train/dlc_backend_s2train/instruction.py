@@ -48,6 +48,8 @@ class S2Instruction(Op):
     reads: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     writes: tuple[tuple[str, str, tuple[int, ...], str, int], ...] = ()
     results: tuple[Type, ...] = ()
+    times: int = 1
+    """How many instructions it stands for: of consecutive items, whose shapes `reads` and `writes` tell."""
 
     def derive_types(self) -> tuple[Type, ...]:
         if len(self.args) != len(self.reads) or len(self.results) != len(self.writes) or not self.results:

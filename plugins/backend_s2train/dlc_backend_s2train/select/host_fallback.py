@@ -32,7 +32,7 @@ from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import Key, key, offset, source
 from dlc_backend_s2train.select.selection import Given, Group, Made, Selection
 
-_STORED = "the host computes on values, not on weights or states, which the device holds in its own way"
+_STORED = "the host computes on values and weights, not on states, which the device holds in its own way"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _computes(op: Op, trains: bool) -> bool:
     """Whether the host may compute an op: it reads values, and nothing but its own result comes of it."""
     if isinstance(op, Input | BatchNormTraining | Cotangent) or (trains and isinstance(op, LabelCrossEntropy)):
         return False
-    return not any(isinstance(x, Input) and x.role in ("weight", "state") for x in op.operands)
+    return not any(isinstance(x, Input) and x.role == "state" for x in op.operands)
 
 
 def place(work: Selection, op: Op) -> None:
@@ -102,9 +102,9 @@ def place(work: Selection, op: Op) -> None:
     group = Group(Opcode.HOST, Stage.FORWARD, op, origin=[op])
     for x in op.operands:
         behind = source(x)
-        if isinstance(behind, Input) and behind.role in ("weight", "state"):
+        if isinstance(behind, Input) and behind.role == "state":
             work.refuse(op, _STORED)
-        if memory.known_value(x) is None:
+        if memory.known_value(behind) is None:
             # Of an op with several results only its parts have shapes; functions are put together by keys.
             group.sources.append(Given(key(x), ()))
     work.groups.append(group)
@@ -240,6 +240,8 @@ class _Writing:
             self.ops[x.digest] = Reshape(self.ops[behind.digest], to=x.shape)
         elif isinstance(x, Splat):
             self.ops[x.digest] = x
+        elif isinstance(behind, Input) and behind.role == "weight":
+            self.ops[x.digest] = self._input(x, Given(memory.stored_weight(behind), x.shape))
         elif (values := None if isinstance(behind, Input) else memory.known_value(x)) is not None:
             tensor = Tensor.of(np.asarray(values, order="C"))
             inline = is_inline(tensor)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dlc.graph import Cotangent, Op
+from dlc.graph import Cotangent, Input, Op
+from dlc.ops.elementwise import Mul
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from dlc.ops.reduce import ReduceMean
@@ -25,7 +26,7 @@ from dlc_backend_s2train.instruction import mixed
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select import memory
-from dlc_backend_s2train.select.memory import pointers
+from dlc_backend_s2train.select.memory import pointers, source
 from dlc_backend_s2train.select.selection import Backward, Forward, Given, Group, Made, Selection
 
 
@@ -73,8 +74,37 @@ def product_of(op: Op) -> Product | str:
             if len(a.shape) != 2 or len(b.shape) != 2:
                 return f"a product of {a.type} and {b.type} is not a linear layer"
             return Product(Opcode.LINEAR, a, b, None, Geometry(a.shape[0], a.shape[1], b.shape[1]), True)
+        case Mul() if (scaled := scale_of(op)) is not None:
+            x, w = scaled
+            n, channels, *rest = x.shape
+            rows, columns = (*rest, 1, 1)[:2]
+            shape = Geometry(n, channels, channels, rows, columns, rows, columns, groups=channels)
+            return Product(Opcode.CONV, x, w, None, shape)
         case _:
             return f"{op.text_name} is no product"
+
+
+def is_product(op: Op) -> bool:
+    """Whether an op is a product by weights, though perhaps none of the array's."""
+    return isinstance(op, Conv | Gemm | MatMul) or scale_of(op) is not None
+
+
+def scale_of(op: Op) -> tuple[Op, Input] | None:
+    """x and w of x·w for a weight with a number for each channel: a convolution of each channel by one tap."""
+    if not isinstance(op, Mul) or len(op.shape) not in _MAPS:
+        return None
+    channels = op.shape[1]
+    for x, w in ((op.a, op.b), (op.b, op.a)):
+        found = source(w)
+        over = (1,) * (len(op.shape) - len(w.shape)) + w.shape
+        each = all(extent == 1 or axis == 1 for axis, extent in enumerate(over)) and w.type.size == channels
+        if isinstance(found, Input) and found.role == "weight" and x.shape == op.shape and each:
+            return x, found
+    return None
+
+
+_MAPS = (2, 4)
+"""Ranks of what convolutions take, those of 1 x 1 maps among them."""
 
 
 def conv_geometry(op: Conv) -> Geometry:
@@ -119,7 +149,7 @@ def product_backward(work: Selection, op: Cotangent) -> None:
     g = found.geometry
     group = Group(found.opcode, Stage.BACKWARD, op, geometry=g, origin=[op])
     group.reads["src0"] = work.given(op.seed)
-    if op.operand == 0:
+    if source(op.xs[op.operand]) != found.w if isinstance(op.of, Mul) else op.operand == 0:
         group.reads["src1"] = Given(weight, weight.shape)
         work.begin(group)
         return
@@ -149,6 +179,8 @@ def turned(op: Op) -> Op | None:
             found = Cotangent.make(of, seed, operand)
             return found if operand == 0 else Transpose(found, _SWAP)
         case Cotangent(of=Transpose(perm=perm), seed=Transpose(x=x, perm=again)) if perm == again == _SWAP:
+            return x
+        case Transpose(x=Transpose(x=x, perm=perm), perm=again) if [perm[k] for k in again] == sorted(perm):
             return x
         case _:
             return None

@@ -30,6 +30,7 @@ from dlc_backend_s2train.decompose.blocks import blocks_of
 from dlc_backend_s2train.host_functions import compiled
 from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, kind_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
+from dlc_backend_s2train.legalise.legalise import legalised
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.build import built, on_single_lines
 from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of
@@ -73,7 +74,7 @@ def macs_of(step: Op) -> int:
     results = g.n * g.co * g.ho * g.wo
     if all(slot != "src1" for slot, _, _ in step.reads):
         return results
-    return results * (g.ci // g.groups) * math.prod((g.kh, g.kw))
+    return results * (g.ci // g.groups) * math.prod((g.kh, g.kw)) * step.times
 
 
 _SILENT = (Input, Constant, Splat, Item, Reshape)
@@ -186,7 +187,7 @@ class S2Select(Pass[Graph, Graph]):
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
-        state = without_packs(state).rewrite(turned)
+        state = legalised(without_packs(state)).rewrite(turned)
         apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
         single = self.residual == "single"

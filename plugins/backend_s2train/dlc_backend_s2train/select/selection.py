@@ -25,7 +25,7 @@ from dlc.ops.normalize import BatchNorm, BatchNormTraining
 from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Slot, Stage
 from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
-from dlc_backend_s2train.select.memory import Key, key, needs, offset, source
+from dlc_backend_s2train.select.memory import Key, key, needs, offset, source, stored_weight
 
 
 class Forward(IntEnum):
@@ -104,6 +104,8 @@ class Group:
     """What a host function stores."""
     text: str = ""
     """A host function's graph."""
+    times: int = 1
+    """Instructions that it stands for: of consecutive items of operands and results."""
     origin: list[Op] = field(default_factory=list[Op])
     """The ops that went into it, for names and messages."""
 
@@ -216,7 +218,10 @@ class Selection:
             self.readers[key(op)] += 1
 
     def given(self, op: Op, shape: tuple[int, ...] = ()) -> Given:
-        """A value of the graph as an operand."""
+        """A value of the graph as an operand, or a weight in the shape that the model has it in."""
+        found = source(op)
+        if isinstance(found, Input) and found.role == "weight":
+            return Given(stored_weight(found), shape or op.shape)
         return Given(key(op), shape or op.shape, offset(op))
 
     def kept(self, value: Key) -> bool:
