@@ -273,7 +273,7 @@ def test_products_of_the_host_count() -> None:
     model = Model()
     x, w = model.x(2, 3, 4), model.x(1, 4, 5, name="w")
     graph = select(model.graph(MatMul(x, w), names=("y",)), fallback="host")
-    from dlc_backend_s2train.select.s2_select import coverage_facts
+    from dlc_backend_s2train.select.coverage import coverage_facts
 
     plan = planned(graph)
     facts = coverage_facts(plan.graph, plan.steps)

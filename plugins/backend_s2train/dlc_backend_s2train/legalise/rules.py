@@ -31,7 +31,11 @@ def _number(value: float, x: Op) -> Op:
 
 
 def clip(op: Clip) -> Op | None:
-    """clip(x, a, b) = r - relu(r - (b - a)) + a with r = relu(x - a); the difference is exact, and 0 below b."""
+    """clip(x, a, b) = r - relu(r - (b - a)) + a with r = relu(x - a).
+
+    The inner difference is 0 below b, and exact above as long as b - a is a multiple of the last place of r in fp16: of
+    clip(x, 0, 6) up to 4,096. Beyond, what is cut off is as inexact as r itself.
+    """
     x, low, high = op.x, op.low, op.high
     if not x.dtype.is_float or len(x.shape) < _FLAT or (low is None and high is None):
         return None

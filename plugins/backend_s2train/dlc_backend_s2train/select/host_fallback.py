@@ -10,7 +10,7 @@ not stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,13 +64,19 @@ class Left:
             match op:
                 case Cotangent() if (op.of.digest, op.operand) not in self.gradients:
                     self.gradients.add((op.of.digest, op.operand))
-                case _ if _computes(op, trains) and op.digest not in self.ops:
+                case _ if computes(op, trains) and op.digest not in self.ops:
                     self.ops.add(op.digest)
                 case _:
                     continue
             reason = problem.message.removeprefix(f"{op.text_name}: ")
             self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
         return len(self.ops) + len(self.gradients) > before
+
+    def wider(self, work: Selection, more: Set[str]) -> Left:
+        """The same with further ops of a selection, that read and give what the host computes."""
+        ops = [op for op in work.graph.ops if op.digest in more]
+        reasons = {op.digest: Why(work.name(op), kind_of(op), "what is around it is the host's") for op in ops}
+        return Left(self.ops | more, set(self.gradients), {**self.reasons, **reasons})
 
     def by_node(self) -> Mapping[str, str]:
         """Node → what of it is left to the host, and why: `mul, pow: it has no instruction`."""
@@ -90,7 +96,7 @@ class Left:
         return op.expansion if taken else None
 
 
-def _computes(op: Op, trains: bool) -> bool:
+def computes(op: Op, trains: bool) -> bool:
     """Whether the host may compute an op: it reads values, and nothing but its own result comes of it."""
     if isinstance(op, Input | BatchNormTraining | Cotangent) or (trains and isinstance(op, LabelCrossEntropy)):
         return False
