@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from dlc.base.diagnostics import ExitCode, error, quote
+from dlc.base.types import Type
 from dlc.graph import Constant, Graph, Input, Item, Op, Splat
 from dlc.ops.shape import Reshape
 from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
@@ -22,16 +23,21 @@ def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:
 
     `device_ops` and `host_ops` count nodes of the model, those that nobody named by step; one that both work for, such
     as a node whose gradient the host computes, is the host's. MACs are products that results need, those with padding
-    among them, of the host by the definitions of its ops. `host` tells kinds of ops, `coverage` all of it in words.
+    among them, of the host by the definitions of its ops. `host` tells kinds of ops, `host_calls` how often the device
+    waits for it in a run, `host_bytes` what it reads and writes then, `coverage` all of it in words.
     """
     host: set[str] = set()
     device: set[str] = set()
     macs = {"device_macs": 0, "host_macs": 0}
     kinds: Counter[str] = Counter()
+    calls = crossed = 0
     for number, step in enumerate(steps):
         names = {_node(name) for name in graph.origin(step)} or {f"step {number}"}
         if isinstance(step, S2Host):
             host |= names
+            calls += 1
+            crossed += sum(Type(x.dtype, shape).nbytes for x, (shape, _) in zip(step.args, step.reads, strict=True))
+            crossed += sum(t.nbytes for t in step.results)
             macs["host_macs"] += compiled(step.text).macs
             kinds.update(kind_of(op) for op in compiled(step.text).graph.ops if not isinstance(op, _SILENT))
         else:
@@ -39,6 +45,7 @@ def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:
             macs["device_macs"] += macs_of(step)
     host_kinds = ", ".join(f"{kind} x {count}" for kind, count in sorted(kinds.items()))
     facts: dict[str, int | str] = {"device_ops": len(device - host), "host_ops": len(host), **macs, "host": host_kinds}
+    facts |= {"host_calls": calls, "host_bytes": crossed}
     return {**facts, "coverage": coverage_text(facts)}
 
 

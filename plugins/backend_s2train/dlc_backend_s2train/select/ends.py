@@ -25,6 +25,7 @@ from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc_backend_s2train.codes import Element, Role, Stage
+from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import memory, norms
@@ -81,7 +82,9 @@ def ends_of(graph: Graph, work: Selection) -> Ends:
             velocity = inputs.get(f"{name}.momentum") or inputs.get(f"{name}.velocity")
             update = update_of(over[k], op, velocity, new.get(velocity.name) if velocity else None)
             if isinstance(update, str):
-                work.refuse(op, f"{name}: {update}", "the accelerator trains by sgd{lr=… momentum=… weight-decay=…}")
+                work.refuse(
+                    over[k], f"{name}: {update}", "the accelerator trains by sgd{lr=… momentum=… weight-decay=…}"
+                )
                 continue
             found.roots.append(source(update.gradient))
             found.trained.append(UpdatedWeight(name, over[k], velocity, update))
@@ -165,7 +168,7 @@ def place_of(readers: Iterable[Op], weight: Input, hosted: Set[str] = frozenset(
     found: dict[tuple[str, int | None], Place] = {}
     for op in readers:
         if (place := _read_by(op, weight, values.astype(np.float32), op.digest in hosted)) is None:
-            return f"{op.text_name} reads it, which takes no weights"
+            return f"{kind_of(op)} reads it, which takes no weights"
         found[place.held.digest, place.row] = place
     if len(found) != 1:
         return f"it would have to lie in {len(found)} ways" if found else "no product and no norm reads it"

@@ -60,7 +60,7 @@ class Left:
     def take(self, work: Selection, trains: bool) -> bool:
         """Take over what can be of what a selection refused; whether there was any of it."""
         before = len(self.ops) + len(self.gradients)
-        for op, problem in zip(work.refused, work.problems, strict=True):
+        for op, reason in zip(work.refused, work.reasons, strict=True):
             match op:
                 case Cotangent() if (op.of.digest, op.operand) not in self.gradients:
                     self.gradients.add((op.of.digest, op.operand))
@@ -68,8 +68,8 @@ class Left:
                     self.ops.add(op.digest)
                 case _:
                     continue
-            reason = problem.message.removeprefix(f"{op.text_name}: ")
-            self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
+            if not isinstance(op, Item):  # a part of what is reported
+                self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
         return len(self.ops) + len(self.gradients) > before
 
     def wider(self, work: Selection, more: Set[str]) -> Left:
@@ -82,8 +82,7 @@ class Left:
         """Node → what of it is left to the host, and why: `mul, pow: it has no instruction`."""
         kinds: dict[tuple[str, str], dict[str, None]] = {}
         for why in self.reasons.values():
-            if why.kind != Item.text_name:  # a part of what is reported
-                kinds.setdefault((why.node, why.reason), {})[why.kind] = None
+            kinds.setdefault((why.node, why.reason), {})[why.kind] = None
         found: dict[str, str] = {}
         for (node, reason), several in kinds.items():
             text = f"{', '.join(several)}: {reason}"

@@ -15,16 +15,16 @@ large as can be; of several it is the one that leaves most to the device. The fl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlc.graph import Cotangent, Op
+from dlc.graph import Cotangent, Input, Op
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
 from dlc.ops.random import Dropout
-from dlc_backend_s2train.select.memory import key, needs, owner
+from dlc_backend_s2train.select.memory import Key, key, needs, owner, source
 from dlc_backend_s2train.select.products import is_product
 
 CROSSING: Final = 256
@@ -33,26 +33,31 @@ _HALF, _WORD = 2, 4
 _NEVER: Final = 1 << 60
 
 
-def moved(order: Sequence[Op], hosted: Set[str], computes: Callable[[Op], bool]) -> frozenset[str]:
+def moved(
+    order: Sequence[Op], hosted: Set[str], computes: Callable[[Op], bool], outputs: Collection[Key]
+) -> frozenset[str]:
     """Digests of the ops that had better be the host's, besides those that are.
 
     Args:
         order: All ops that are placed, operands first.
         hosted: Digests of those that the host has to compute.
         computes: Whether the host may compute an op.
+        outputs: Keys of the values that are wanted in the device's memory, where the inputs lie as well.
     """
     if not hosted:
         return frozenset()
     network = _Network()
     readers = _readers(order, hosted)
     both = {op.digest for op in order if computes(op) and not _stays(op)} - _kept(order, hosted) - hosted
-    for op in order:
+    given = {x.digest: x for op in order for x in map(source, op.operands) if isinstance(x, Input)}
+    for op in (*given.values(), *order):
         if op.digest in hosted:
             network.edge("host", op.digest, _NEVER)
         elif op.digest not in both:
             network.edge(op.digest, "device", _NEVER)
-        if used := readers.get(op.digest, ()):
-            cost = (_HALF if op.dtype.is_float else _WORD) * op.type.size + CROSSING
+        used = [*readers.get(op.digest, ()), *(["device"] if op.digest in outputs else [])]
+        if used:
+            cost = sum((_HALF if t.dtype.is_float else _WORD) * t.size for t in op.types) + CROSSING
             down, up = f"{op.digest} down", f"{op.digest} up"
             network.edge(op.digest, down, cost)
             network.edge(up, op.digest, cost)
@@ -75,13 +80,11 @@ def _kept(order: Sequence[Op], hosted: Set[str]) -> set[str]:
 
 def _readers(order: Sequence[Op], hosted: Set[str]) -> Mapping[str, list[str]]:
     """Digest of an op → those of the ops that read its value."""
-    here = {op.digest for op in order}
     found: dict[str, dict[str, None]] = {}
     for op in order:
         reads = [key(x) for x in op.operands] if op.digest in hosted else [*needs(op, hosted)]
         for value in reads:
-            if value in here:
-                found.setdefault(value, {})[op.digest] = None
+            found.setdefault(value, {})[op.digest] = None
     return {digest: [*several] for digest, several in found.items()}
 
 

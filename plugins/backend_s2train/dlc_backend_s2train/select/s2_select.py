@@ -109,7 +109,8 @@ class S2Select(Pass[Graph, Graph]):
         settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth, self.masks, single)
         left = Left()
         work, found = _settled(state, settings, left, self.fallback)
-        if more := moved(found.order, work.hosted, lambda op: computes(op, found.trains)):
+        outputs = {value for _, value in (*found.plain, *found.new.values())}
+        if more := moved(found.order, work.hosted, lambda op: computes(op, found.trains), outputs):
             wider = left.wider(work, more)
             try:
                 work, found = _settled(state, settings, wider, self.fallback)

@@ -25,6 +25,7 @@ from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc_backend_s2train.codes import Element, Flag, Role, Stage
+from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import memory
@@ -197,7 +198,8 @@ def update_of(weight: Input, new: Op, velocity: Input | None, moved: Op | None) 
         return _MORE
     (g,) = gradients
     if not is_gradient(g) and not is_linear(g):
-        return f"its new value is no SGD step: it follows the result of {g.text_name}, where a gradient should be"
+        what = g.name if isinstance(g, Input) else f"the result of {kind_of(g)}"
+        return f"its new value is no SGD step: it follows {what}, which is not linear in gradients"
     if velocity is None:
         rate = -step.get(g, 0.0)
         decay = (1.0 - step.get(weight, 0.0)) / rate if rate else 0.0
