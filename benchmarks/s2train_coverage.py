@@ -7,9 +7,9 @@ s2train`, and the same with `--train loss=cross-entropy`, then run in the simula
 their names. Columns: shares of the model's nodes and of multiply-adds that the device computes; how often it calls the
 host in a run, and the bytes that these calls read and write; instructions; the largest error of a tensor,
 ‖found - wanted‖ / ‖wanted‖, at inference of the outputs, in training of the gradients. `wanted` is PyTorch in double
-precision from the rounded weights, `half` the error of PyTorch itself with all values in fp16. The bound is that of
-`tests/backend_s2train/torch_steps.py`, √d·(2⁻¹¹ + 2⁻²⁴·√n) for d stores in a row and sums of n products. Where relu and
-maximum pools decide otherwise for nearly equal values, gradients are off by more, in PyTorch's fp16 as on the device.
+precision from the rounded weights, with the device's decisions at relus and maximum pools, where nearly equal values
+decide either way; `half` is the error of PyTorch itself with all values in fp16, which decides by itself. The bound is
+that of `tests/backend_s2train/torch_steps.py`: √d·(2⁻¹¹ + 2⁻²⁴·√n) for d stores in a row and sums of n products.
 
 The exit code is 1 if a network does not compile, if the device computes less than 95 % of the multiply-adds, or if an
 error is beyond the bound and beyond three times PyTorch's own in fp16.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import io
 import json
 import sys
@@ -46,7 +47,8 @@ from s2train_networks import NETWORKS  # noqa: E402
 from dlc.base.types import Array  # noqa: E402
 from dlc.cli.frame import run  # noqa: E402
 from dlc.runtime.loading import load  # noqa: E402
-from tests.backend_s2train.torch_steps import bound, products, rounded, stores_before  # noqa: E402
+from tests.backend_s2train.torch_decisions import Decided  # noqa: E402
+from tests.backend_s2train.torch_steps import Device, bound, products, rounded, stores_before  # noqa: E402
 from tests.training.torch_networks import Network  # noqa: E402
 
 MACS = 95.0
@@ -137,6 +139,37 @@ def built(source: Path, out: Path, *flags: str) -> tuple[Row, Program | None]:
     return row, program
 
 
+class Matched(Decided):
+    """PyTorch with the decisions of the device at every relu and pool that the device has as such.
+
+    Branches may run in another order there: each is given the decisions that are most like its own.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._plain = functools.partial(func, *args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def _relu(self, x: torch.Tensor) -> torch.Tensor:
+        here = _next(self.masks, len(self.relus), (x > 0).numpy())
+        return super()._relu(x) if here else self._plain()
+
+    def _pool(self, x: torch.Tensor, window: int, stride: int, padding: int) -> torch.Tensor:
+        framed = nn.functional.pad(x.detach(), [padding] * 4, value=-np.inf)
+        own = framed.unfold(2, window, stride).unfold(3, window, stride).flatten(4).argmax(4).numpy()
+        here = own.size == self._plain().numel() and _next(self.pointers, len(self.pools), own)
+        return super()._pool(x, window, stride, padding) if here else self._plain()
+
+
+def _next(several: Any, place: int, own: Array) -> bool:
+    """Put those decisions at a place of the list, of the ones from there on, that are most like others."""
+    alike = [k for k in range(place, len(several)) if several[k].size == own.size]
+    if not alike:
+        return False
+    best = min(alike, key=lambda k: int((several[k].reshape(-1) != own.reshape(-1)).sum()))
+    several[place], several[best] = several[best], several[place]
+    return True
+
+
 def relative(found: Array, wanted: Array) -> float:
     """‖found - wanted‖ / ‖wanted‖."""
     difference = found.reshape(-1).astype(np.float64) - wanted.reshape(-1)
@@ -210,11 +243,13 @@ def training(name: str, network: Network, place: Path, *, runs: bool) -> Row:
     if program is not None and runs:
         x = x.astype(np.float16).astype(np.float32) if x.dtype.kind == "f" else x
         simulated: Any = load(place / "step")
-        simulated.train_step(x, y)
+        device = Device(simulated.machine.program, simulated.machine)
+        device.step(x, y)
         state: Mapping[str, Array] = simulated.state()
         found = {key.removesuffix(".momentum"): value for key, value in state.items()}
         exact = rounded(module)
-        wanted = gradients_of(exact, network, x, y)
+        with Matched(list(device.masks.values()), list(device.pointers.values())):
+            wanted = gradients_of(exact, network, x, y)
         half = gradients_of(halved(module), network, x, y, SCALE)
         norms = [name for name, m in exact.named_modules() if isinstance(m, nn.BatchNorm2d)]  # pyright: ignore
         missing = [key for key in wanted if key not in found and key.rpartition(".")[0] not in norms]

@@ -15,7 +15,7 @@ from dlc import Report
 from dlc.base.types import Array
 from dlc.graph import Constant, Graph, Op, Tensor, evaluate
 from dlc.ops.elementwise import Add, Clip, HardSigmoid, LeakyRelu, Mul, Relu, Sigmoid, Tanh
-from dlc.ops.index import Gather
+from dlc.ops.index import Gather, Pick
 from dlc.ops.linear import ConvTranspose, Gemm, MatMul
 from dlc.ops.normalize import LayerNorm, Softmax
 from dlc.ops.pool import AveragePool, MaxPool
@@ -57,6 +57,7 @@ FORWARD: dict[str, tuple[tuple[int, ...], Callable[[Model, Op], Op]]] = {
         (2, 3, 4, 4),
         lambda m, x: ConvTranspose(x, m.weight("w", 3, 5, 3, 3), m.weight("b", 5), (2, 2), (1,) * 4, output_pad=(1, 1)),
     ),
+    "rows twice": ((2, 3, 4, 4), lambda _, x: Pick(x, Constant(Tensor.of(np.repeat(np.arange(4), 2))), axis=2)),
     "concatenation": ((2, 3, 4, 4), lambda _, x: Concat((Relu(x), x), axis=1)),
 }
 ON_THE_HOST_BACKWARD = {"softmax of rank 3"}

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from dlc.graph import Constant, Cotangent, Input, Op, Splat, Tensor
+from dlc.graph import Constant, Cotangent, Input, Op, Splat, Tensor, evaluate_ops
 from dlc.graph.evaluate import is_constant
 from dlc.ops.elementwise import Add, Clip, HardSigmoid, LeakyRelu, Mul, Relu, Sub
+from dlc.ops.index import Pick
 from dlc.ops.linear import Conv, ConvTranspose, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining, LayerNorm, Softmax
@@ -178,6 +179,20 @@ def _of(op: ConvTranspose, y: Op) -> Conv | None:
         return None
 
 
+def pick(op: Pick) -> Op | None:
+    """Rows or columns k times each, as nearest neighbours are = a transposed convolution of each channel by k ones."""
+    x, axis = op.x, op.axis
+    if len(x.shape) != 4 or axis < 2 or not x.dtype.is_float or not is_constant(op.indices):
+        return None
+    (places,) = evaluate_ops((op.indices,), {})
+    times = places.size // x.shape[axis]
+    if places.ndim != 1 or not np.array_equal(places, np.repeat(np.arange(x.shape[axis]), times)):
+        return None
+    taps = (times, 1) if axis == 2 else (1, times)
+    ones = Constant(Tensor.of(np.ones((x.shape[1], 1, *taps), x.dtype.numpy)))
+    return ConvTranspose(x, ones, stride=taps, group=x.shape[1])
+
+
 def of_conv_transpose(op: ConvTranspose, seed: Op, operand: int) -> Op | None:
     """dx = conv(dy, w), dw = the weight gradient of that convolution for dy as its data."""
     found = _of(op, seed)
@@ -233,6 +248,7 @@ RULES: Final[Mapping[type[Op], Callable[[Any], Op | None]]] = {
     LayerNorm: layer_norm,
     AveragePool: average_pool,
     MaxPool: max_pool,
+    Pick: pick,
     ConvTranspose: conv_transpose,
     LabelCrossEntropy: label_cross_entropy,
 }

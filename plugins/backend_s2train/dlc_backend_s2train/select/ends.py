@@ -178,8 +178,7 @@ def place_of(readers: Iterable[Op], weight: Input, hosted: Set[str] = frozenset(
 
 def _read_by(op: Op, weight: Input, values: Array, hosted: bool) -> Place | None:
     if hosted or isinstance(op, Concat | Slice | Transpose):
-        held = memory.stored_weight(weight)
-        return Place(held, values) if isinstance(held, Input) else None
+        return Place(memory.stored_weight(weight), values)
     if isinstance(op, BatchNormTraining):
         held = memory.batch_norm_input(op)
         row = memory.SCALE if weight == op.scale else memory.SHIFT

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.types import f32, i32
 from dlc.graph import Constant, Cotangent, Graph, Input, Item, Op, Splat, Tensor, print_graph
 from dlc.graph.graph import make_graph
@@ -274,33 +273,3 @@ class _Writing:
 def hosted_graph(graph: Graph, left: Left) -> Graph:
     """The graph with the gradients opened that the host takes over."""
     return graph.rewrite(left.opened) if left.gradients else graph
-
-
-def check_elements(graph: Graph) -> None:
-    """Refuse element types that neither the device nor the link to it has, and ops that hold graphs.
-
-    Raises:
-        DlcError: (`not-placed`) all of them.
-    """
-    problems = [
-        Diagnostic(
-            "not-placed",
-            f"{op.text_name}: the element type {found[0]} is not supported",
-            location=Location(node=op.name if isinstance(op, Input) else ", ".join(graph.origin(op)) or op.text_name),
-            help="convert it to float or int32 in the model, or compile for target c",
-        )
-        for op in dict.fromkeys((*graph.inputs, *graph.ops))
-        if (found := [t.dtype for t in op.types if t.dtype.library])
-    ]
-    problems += [
-        Diagnostic(
-            "not-placed",
-            f"{op.text_name}: a loop that ends at run time, or is too long to be unrolled, is not supported",
-            location=Location(node=", ".join(graph.origin(op)) or op.text_name),
-            help="export it with a small constant number of iterations, or compile for target c",
-        )
-        for op in graph.ops
-        if op.body_names
-    ]
-    if problems:
-        raise DlcError(*problems)

@@ -219,11 +219,11 @@ def held(op: Op, values: Array, name: str = "") -> Op:
     return Constant(tensor, name or (op.name if isinstance(op, Constant) else ""))
 
 
-def stored_weight(op: Input) -> Op:
+def stored_weight(op: Input) -> Input:
     """A weight in fp16 in the shape that the model has it in, as the host reads it."""
     values = known_value(op)
     assert values is not None, "weights of a graph begin with something"
-    return held(op, half(values))
+    return Input(op.name, Type(f16, op.shape), "weight", Tensor.of(half(values)))
 
 
 def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:

@@ -36,7 +36,7 @@ from dlc_backend_s2train.codes import Element, Flag, Role, Stage
 from dlc_backend_s2train.instruction import SEEDS, mixed
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
-from dlc_backend_s2train.select import batches, host_fallback, memory, norms, products, training
+from dlc_backend_s2train.select import batches, host_fallback, memory, norms, pools, products, training
 from dlc_backend_s2train.select.memory import addends, is_row, is_sum, kept, mask, offset, source
 from dlc_backend_s2train.select.selection import Backward, Forward, Given, Group, Made, Selection
 
@@ -66,7 +66,7 @@ def visit(work: Selection, op: Op) -> None:
         case Dropout():
             dropout_forward(work, op)
         case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool() | ReduceMean():
-            products.pool_forward(work, op)
+            pools.pool_forward(work, op)
         case LabelCrossEntropy():
             training.loss_forward(work, op)
         case Softmax():
@@ -112,7 +112,7 @@ def _visit_gradient(work: Selection, op: Cotangent) -> None:
         case Dropout() as of:
             dropout_backward(work, op, of)
         case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool() | ReduceMean():
-            products.pool_backward(work, op)
+            pools.pool_backward(work, op)
         case LabelCrossEntropy() as of:
             training.loss_backward(work, op, of)
         case Add() as of if (bias := norms.bias_of(of)) and source(op.xs[op.operand]) == bias.b:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Final, Literal
 
 from dlc.api.passes import Level, Pass
-from dlc.base.diagnostics import DlcError
+from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.report import Report
 from dlc.graph import Graph, Input, Op
 from dlc.graph.closed import check_closed
@@ -28,7 +29,7 @@ from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.build import built, on_single_lines
 from dlc_backend_s2train.select.coverage import check_coverage
 from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of
-from dlc_backend_s2train.select.host_fallback import Left, check_elements, computes, hosted_graph, joined
+from dlc_backend_s2train.select.host_fallback import Left, computes, hosted_graph, joined
 from dlc_backend_s2train.select.memory import Key, is_row, key, needs, owner, source
 from dlc_backend_s2train.select.partition import moved
 from dlc_backend_s2train.select.products import turned
@@ -110,7 +111,7 @@ class S2Select(Pass[Graph, Graph]):
         left = Left()
         work, found = _settled(state, settings, left, self.fallback)
         outputs = {value for _, value in (*found.plain, *found.new.values())}
-        if more := moved(found.order, work.hosted, lambda op: computes(op, found.trains), outputs):
+        if more := moved(found.order, work.hosted, partial(computes, trains=found.trains), outputs):
             wider = left.wider(work, more)
             try:
                 work, found = _settled(state, settings, wider, self.fallback)
@@ -122,6 +123,36 @@ class S2Select(Pass[Graph, Graph]):
         if left.ops:
             check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
         return made
+
+
+def check_elements(graph: Graph) -> None:
+    """Refuse element types that neither the device nor the link to it has, and ops that hold graphs.
+
+    Raises:
+        DlcError: (`not-placed`) all of them.
+    """
+    problems = [
+        Diagnostic(
+            "not-placed",
+            f"{op.text_name}: the element type {found[0]} is not supported",
+            location=Location(node=op.name if isinstance(op, Input) else ", ".join(graph.origin(op)) or op.text_name),
+            help="convert it to float or int32 in the model, or compile for target c",
+        )
+        for op in dict.fromkeys((*graph.inputs, *graph.ops))
+        if (found := [t.dtype for t in op.types if t.dtype.library])
+    ]
+    problems += [
+        Diagnostic(
+            "not-placed",
+            f"{op.text_name}: a loop that ends at run time, or is too long to be unrolled, is not supported",
+            location=Location(node=", ".join(graph.origin(op)) or op.text_name),
+            help="export it with a small constant number of iterations, or compile for target c",
+        )
+        for op in graph.ops
+        if op.body_names
+    ]
+    if problems:
+        raise DlcError(*problems)
 
 
 def without_packs(graph: Graph) -> Graph:
