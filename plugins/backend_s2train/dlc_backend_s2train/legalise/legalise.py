@@ -3,7 +3,7 @@
     clip(x, 0, 6)               →   relu(x) - relu(relu(x) - 6)
     cotangent(clip(x, 0, 6))    →   the gradient of that composition, by autodiff
 
-Rules are declared for ops of a model (`rules.RULES`, `loops.RULES`); gradients follow from them, for the composition is
+Rules are declared for ops of a model (`rules.RULES`); gradients follow from them, for the composition is
 differentiated with its own parts named again. Only what has a better gradient than that declares it (`GRADIENTS`).
 Rules apply until none does: a composition may hold what another rule takes apart.
 """
