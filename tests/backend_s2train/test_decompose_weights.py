@@ -188,7 +188,7 @@ def test_names_of_blocks_that_are_taken_are_refused() -> None:
         (*graph.names, "z"),
         tuple((i, j + 1) for i, j in graph.aliases),
     )
-    assert refused(more) == ["input: input w[0:3:1,3:5:1] is called like a block"]
+    assert refused(more) == ["w[0:3:1,3:5:1]: input w[0:3:1,3:5:1] is called like a block"]
 
 
 def test_blocks_are_pruned_by_coins_of_their_own() -> None:

@@ -269,16 +269,17 @@ def test_constants_without_dimensions_stay_so() -> None:
 
 
 def test_products_of_the_host_count() -> None:
-    """A product of computed weights: 2 samples, 3 x 4 by 4 x 5."""
+    """A product whose items are not those of its weights: 2 x 3 x 4 by 1 x 4 x 5."""
     model = Model()
-    x, w = model.x(2, 3, 4), model.x(2, 4, 5, name="w")
+    x, w = model.x(2, 3, 4), model.x(1, 4, 5, name="w")
     graph = select(model.graph(MatMul(x, w), names=("y",)), fallback="host")
-    from dlc_backend_s2train.select.s2_select import coverage_facts
+    from dlc_backend_s2train.select.coverage import coverage_facts
 
     plan = planned(graph)
     facts = coverage_facts(plan.graph, plan.steps)
     assert (facts["device_macs"], facts["host_macs"], facts["host"]) == (0, 2 * 3 * 4 * 5, "mat_mul x 1")
-    assert facts["coverage"] == "0 of 1 ops (0.0 %), 0 of 120 MACs (0.0 %) on the accelerator; host: mat_mul x 1"
+    told = "0 of 1 ops (0.0 %), 0 of 120 MACs (0.0 %) on the accelerator; host: mat_mul x 1 in 1 call, 148 B to and fro"
+    assert facts["coverage"] == told
 
 
 OPS: dict[str, Callable[[Op], Op]] = {
@@ -350,12 +351,13 @@ def test_training_by_another_loss_is_refused() -> None:
 
 
 # ---- ways to hold it wrong ----
-def test_weights_that_the_host_would_train_are_refused() -> None:
+def test_gradients_that_are_clipped_on_the_host_are_refused() -> None:
+    """They would be clipped with the loss scale in them."""
     model = Model()
     x = model.x(4, 3)
     graph = model.graph(model.linear(Mul(Sigmoid(x), model.weight("gain", 4, 3)), 2))
-    with pytest.raises(DlcError, match="gain"):
-        select(training(graph), fallback="host")
+    with pytest.raises(DlcError, match=r"gain: its new value is no SGD step"):
+        select(training(graph, more="clip=1.0"), fallback="host")
 
 
 def test_nothing_is_left_to_the_host_that_is_not_allowed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,8 +13,8 @@ from dlc_backend_s2train.instruction import hyper_of
 from dlc import DlcError, Report
 from dlc.base.types import Type, i32
 from dlc.graph import Constant, Graph, Input, Tensor
-from dlc.ops.elementwise import Mul, Sigmoid, Tanh
-from dlc.ops.linear import Gemm
+from dlc.ops.elementwise import Sigmoid, Tanh
+from dlc.ops.linear import Conv
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.pool import MaxPool
 from dlc.ops.random import Dropout
@@ -175,11 +174,11 @@ def test_everything_without_an_instruction_is_reported_at_once() -> None:
     assert "window [3, 2]" in text[1]
 
 
-def test_computed_weights_are_refused() -> None:
+def test_computed_kernels_are_refused() -> None:
     m = Model()
-    w = Mul(m.weight("w", 3, 6), m.x(3, 6, name="scale"))
-    text = problems(m.graph(m.note(Gemm(m.x(4, 6), w, trans_b=True), "linear")))
-    assert len(text) == 1 and re.search("must be stored|has no instruction", text[0])
+    w = m.relu(m.x(3, 2, 3, 3, name="w"))
+    (text,) = problems(m.graph(m.note(Conv(m.x(1, 2, 6, 6), w), "conv")))
+    assert text == "conv1: conv: its weights are computed: they must be stored"
 
 
 def test_parameters_of_norms_are_not_trained_with_stored_statistics() -> None:

@@ -112,7 +112,6 @@ REFUSED: dict[str, tuple[Callable[[Op], Op], str]] = {
     "strides": (lambda x: AveragePool(x, (2, 2), (2, 1)), "square"),
     "first pads": (lambda x: MaxPool(x, (3, 3), (2, 2), (1, 0, 1, 0)), "square"),
     "dilated": (lambda x: MaxPool(x, (2, 2), (1, 1), dilation=(2, 2)), "dilation"),
-    "padding counts": (mean(3, 2, 1, counted=True)[0], "count_include_pad"),
     "mean of samples": (lambda x: ReduceMean(x, axes=(0, 2, 3)), "not a pool over rows and columns"),
     "max of 6 x 6": (GlobalMaxPool, "4 x 4 places"),
 }

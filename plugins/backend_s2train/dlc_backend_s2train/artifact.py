@@ -25,7 +25,7 @@ from dlc_backend_s2train.defaults import SUFFIX
 from dlc_backend_s2train.emit import ALIGN, program_of
 from dlc_backend_s2train.instruction import S2Host, S2Instruction
 from dlc_backend_s2train.program import Entry, Program
-from dlc_backend_s2train.select.s2_select import coverage_facts
+from dlc_backend_s2train.select.coverage import coverage_facts
 from dlc_backend_s2train.v1.legalize import with_words, word_facts
 from dlc_backend_s2train.v1.published_plan import published_facts
 

@@ -86,9 +86,12 @@ def coverage_lines(facts: Mapping[str, int | str]) -> Sequence[str]:
 
 
 def coverage_text(facts: Mapping[str, int | str]) -> str:
-    """`66 of 68 ops (97.0 %), 654 of 654 MACs (100 %) on the accelerator; host: lrn x 2`."""
-    host = f"; host: {facts['host']}" if facts["host"] else ""
-    return f"{shares(facts)} on the accelerator{host}"
+    """`66 of 68 ops (97.0 %), 654 of 654 MACs (100 %) on the accelerator; host: lrn x 2 in 2 calls, 9 B to and fro`."""
+    if not facts["host_calls"]:
+        return f"{shares(facts)} on the accelerator"
+    calls, crossed = int(facts["host_calls"]), int(facts["host_bytes"])
+    host = f"{facts['host'] or 'copies'} in {calls:,} {'call' if calls == 1 else 'calls'}, {crossed:,} B to and fro"
+    return f"{shares(facts)} on the accelerator; host: {host}"
 
 
 def shares(facts: Mapping[str, int | str]) -> str:

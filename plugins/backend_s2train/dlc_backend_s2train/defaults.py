@@ -4,6 +4,7 @@ from typing import Final
 
 NAMED: Final = (
     *("conv", "gemm", "mat_mul", "transpose", "add", "batch_norm", "batch_norm_training", "relu", "dropout"),
+    *("mul", "concat", "pick", "conv_transpose", "clip", "leaky_relu", "hard_sigmoid", "layer_norm"),
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool", "reduce_mean", "label_cross_entropy"),
 )
 """Ops whose gradients selection wants named."""

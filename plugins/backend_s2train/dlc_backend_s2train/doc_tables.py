@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
@@ -17,6 +18,7 @@ from dlc_backend_s2train.isa import words as v2
 from dlc_backend_s2train.isa.access import BACKWARD_DEMANDS, DEMANDS, EXCLUSIONS
 from dlc_backend_s2train.isa.instruction_set import INSTRUCTIONS, Form, Opcode, Time, Use, spelled
 from dlc_backend_s2train.isa.words import Field, Layout
+from dlc_backend_s2train.legalise.rules import RULES
 from dlc_backend_s2train.program import Target
 from dlc_backend_s2train.v1 import encoding as v1
 from dlc_backend_s2train.v1.control_words import CONTROL, TRANSFER
@@ -56,7 +58,17 @@ def instruction_tables() -> Mapping[str, str]:
         "version-1-operands": operand_table(),
         "ppu-control": field_table(CONTROL),
         "transfer": field_table(TRANSFER),
+        "compositions": composition_table(),
     }
+
+
+def composition_table() -> str:
+    """What ops are composed of, as the rules say it."""
+    rows = [
+        (f"`{op.text_name}`", inspect.cleandoc(rule.__doc__ or "").partition("\n\n")[0]) for op, rule in RULES.items()
+    ]
+    lines = ["| op | composition |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {' '.join(text.split())} |" for name, text in rows)])
 
 
 def field_table(layout: Layout) -> str:

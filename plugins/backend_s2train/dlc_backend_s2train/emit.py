@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -165,11 +166,15 @@ class _Emitter:
         assert isinstance(step, S2Instruction)
         if runs := copied_runs(step):
             return [self._copy(step, *run) for run in runs]
+        return [i for item in range(step.times) for i in self._of_item(step, item)]
+
+    def _of_item(self, step: S2Instruction, item: int) -> list[Instruction]:
+        """The instructions of one of the items that a step works on; most have one."""
         operands: dict[Slot, int] = {}
         for arg, (slot, shape, offset) in zip(step.args, step.reads, strict=True):
-            operands[slot_of(slot)] = self._view(arg, shape, offset)
+            operands[slot_of(slot)] = self._view(arg, shape, offset, item)
         for value, (slot, _, shape, _, offset) in zip(results_of(step), step.writes, strict=True):
-            operands[slot_of(slot)] = self._view(value, shape, offset)
+            operands[slot_of(slot)] = self._view(value, shape, offset, item)
         opcode, stage = opcode_of(step)
         hyper = hyper_of(step.hyper)
         return [
@@ -182,7 +187,7 @@ class _Emitter:
                 None if hyper is None else _number(self.hypers, hyper),
                 operands,
             )
-            for geometry in _parts(step)
+            for geometry in _geometries(step)
         ]
 
     def _call(self, step: S2Host) -> Instruction:
@@ -197,8 +202,9 @@ class _Emitter:
         operands: dict[Slot, int] = {"src0": self._view(arg, shape, offset), "dst0": self._view(value, shape, into)}
         return Instruction(*opcode_of(step), operands=operands)
 
-    def _view(self, value: Op, shape: tuple[int, ...], offset: int) -> int:
+    def _view(self, value: Op, shape: tuple[int, ...], offset: int, item: int = 0) -> int:
         element, role, name = self._kinds[value.digest]
+        offset += item * math.prod(shape) * element.bits // 8
         view = View(name, self._place[value.digest], shape, element, role, offset)
         if view not in self._views:
             self._views[view] = len(self.tensors)
@@ -216,6 +222,11 @@ def _parts(step: Op) -> tuple[Geometry | None, ...]:
     assert isinstance(step, S2Instruction)
     if runs := copied_runs(step):
         return (None,) * len(runs)
+    return _geometries(step) * step.times
+
+
+def _geometries(step: S2Instruction) -> tuple[Geometry | None, ...]:
+    """Those of the instructions on one item."""
     found = sample_parts(step)
     return (geometry_of(step.geometry),) if isinstance(found, Reason) else found
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, cast
 
 from dlc.api.backend import Reason
 from dlc.base.types import Type, f16, f32, i32, u8
-from dlc.graph import Call, Cotangent, Op
+from dlc.graph import Call, Cotangent, Item, Op
 from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
@@ -48,6 +48,8 @@ class S2Instruction(Op):
     reads: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     writes: tuple[tuple[str, str, tuple[int, ...], str, int], ...] = ()
     results: tuple[Type, ...] = ()
+    times: int = 1
+    """How many instructions it stands for: of consecutive items, whose shapes `reads` and `writes` tell."""
 
     def derive_types(self) -> tuple[Type, ...]:
         if len(self.args) != len(self.reads) or len(self.results) != len(self.writes) or not self.results:
@@ -187,12 +189,14 @@ def slot_of(name: str) -> Slot:
 
 
 def kind_of(op: Op) -> str:
-    """What an op that the host computes is called, for people: calls of kernels, as gradients are, by that."""
+    """What an op is called, for people: `conv`, `gradient of conv`; calls of kernels, as gradients are, by that."""
     match op:
         case Call():
             return "kernel"
-        case Cotangent():
-            return "gradient"
+        case Cotangent(of=of):
+            return f"gradient of {kind_of(of)}"
+        case Item(of=of):
+            return kind_of(of)
         case _:
             return op.text_name
 

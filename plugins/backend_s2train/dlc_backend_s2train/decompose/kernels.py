@@ -14,9 +14,9 @@ from typing import Final
 from dlc.api.backend import Reason
 from dlc.api.plan import results_of
 from dlc.base.diagnostics import Diagnostic, Location
-from dlc.graph import Constant, Graph, Op
+from dlc.graph import Constant, Graph, Input, Op
 from dlc_backend_s2train.decompose.blocks import MOST, Block, blocks, misfit, single_taps
-from dlc_backend_s2train.instruction import S2Instruction, geometry_of
+from dlc_backend_s2train.instruction import S2Instruction, geometry_of, kind_of
 from dlc_backend_s2train.program import Geometry
 
 Blocks = tuple[Block, ...]
@@ -45,7 +45,7 @@ def by_element(op: S2Instruction) -> bool:
 
 def refusal(graph: Graph, op: Op, reason: Reason) -> Diagnostic:
     """A reason as a diagnostic at its op."""
-    node = ", ".join(graph.origin(op)) or op.text_name
+    node = op.name if isinstance(op, Input) else ", ".join(graph.origin(op)) or kind_of(op)
     return Diagnostic("not-decomposed", f"{node}: {reason.text}", location=Location(node=node), help=reason.help)
 
 

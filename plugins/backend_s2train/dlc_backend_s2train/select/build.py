@@ -113,6 +113,7 @@ class Builder:
             reads=tuple(given_reads),
             writes=tuple(gives),
             results=tuple(packed_type(m.element, m.stored) for _, m in writes),
+            times=group.times,
         )
 
     def _called(self, group: Group) -> S2Host:

@@ -13,7 +13,7 @@ Scale and shift of a norm are rows of one tensor, and so are their gradients: on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,7 +23,9 @@ from dlc.graph import Cotangent, Graph, Input, Op, Tensor
 from dlc.ops.linear import Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNormTraining
+from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc_backend_s2train.codes import Element, Role, Stage
+from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import memory, norms
@@ -80,7 +82,9 @@ def ends_of(graph: Graph, work: Selection) -> Ends:
             velocity = inputs.get(f"{name}.momentum") or inputs.get(f"{name}.velocity")
             update = update_of(over[k], op, velocity, new.get(velocity.name) if velocity else None)
             if isinstance(update, str):
-                work.refuse(op, f"{name}: {update}", "the accelerator trains by sgd{lr=… momentum=… weight-decay=…}")
+                work.refuse(
+                    over[k], f"{name}: {update}", "the accelerator trains by sgd{lr=… momentum=… weight-decay=…}"
+                )
                 continue
             found.roots.append(source(update.gradient))
             found.trained.append(UpdatedWeight(name, over[k], velocity, update))
@@ -144,26 +148,27 @@ def readers_of(ops: Iterable[Op]) -> dict[str, list[Op]]:
     """Digest of an input → those of the ops that read it forward, in order."""
     found: dict[str, list[Op]] = {}
     for op in ops:
-        if not isinstance(op, Cotangent):
-            for digest in dict.fromkeys(x.digest for x in op.operands if isinstance(x, Input)):
+        if not isinstance(op, Cotangent | Reshape):
+            for digest in dict.fromkeys(x.digest for x in map(source, op.operands) if isinstance(x, Input)):
                 found.setdefault(digest, []).append(op)
     return found
 
 
-def place_of(readers: Iterable[Op], weight: Input) -> Place | str:
+def place_of(readers: Iterable[Op], weight: Input, hosted: Set[str] = frozenset()) -> Place | str:
     """Where a weight lies; or why it lies nowhere.
 
     Args:
         readers: Those of the ops that instructions are for that read it forward.
         weight: An input that begins with something.
+        hosted: Digests of what the host computes.
     """
     values = memory.known_value(weight)
     if values is None:
         return "nobody knows what it begins with"
     found: dict[tuple[str, int | None], Place] = {}
     for op in readers:
-        if (place := _read_by(op, weight, values.astype(np.float32))) is None:
-            return f"{op.text_name} reads it, which takes no weights"
+        if (place := _read_by(op, weight, values.astype(np.float32), op.digest in hosted)) is None:
+            return f"{kind_of(op)} reads it, which takes no weights"
         found[place.held.digest, place.row] = place
     if len(found) != 1:
         return f"it would have to lie in {len(found)} ways" if found else "no product and no norm reads it"
@@ -171,7 +176,9 @@ def place_of(readers: Iterable[Op], weight: Input) -> Place | str:
     return place
 
 
-def _read_by(op: Op, weight: Input, values: Array) -> Place | None:
+def _read_by(op: Op, weight: Input, values: Array, hosted: bool) -> Place | None:
+    if hosted or isinstance(op, Concat | Slice | Transpose):
+        return Place(memory.stored_weight(weight), values)
     if isinstance(op, BatchNormTraining):
         held = memory.batch_norm_input(op)
         row = memory.SCALE if weight == op.scale else memory.SHIFT
@@ -226,7 +233,7 @@ def _parts(work: Selection, trained: Sequence[UpdatedWeight], ops: Sequence[Op])
     rows: dict[Input, int] = {}
     readers = readers_of(ops)
     for one in trained:
-        place = place_of(readers.get(one.weight.digest, ()), one.weight)
+        place = place_of(readers.get(one.weight.digest, ()), one.weight, work.hosted)
         if isinstance(place, str):
             work.refuse(one.weight, f"{one.name}: {place}")
         elif place.held not in rows:

@@ -10,12 +10,11 @@ not stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.types import f32, i32
 from dlc.graph import Constant, Cotangent, Graph, Input, Item, Op, Splat, Tensor, print_graph
 from dlc.graph.graph import make_graph
@@ -32,7 +31,7 @@ from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import Key, key, offset, source
 from dlc_backend_s2train.select.selection import Given, Group, Made, Selection
 
-_STORED = "the host computes on values, not on weights or states, which the device holds in its own way"
+_STORED = "the host computes on values and weights, not on states, which the device holds in its own way"
 
 
 @dataclass(frozen=True)
@@ -60,24 +59,29 @@ class Left:
     def take(self, work: Selection, trains: bool) -> bool:
         """Take over what can be of what a selection refused; whether there was any of it."""
         before = len(self.ops) + len(self.gradients)
-        for op, problem in zip(work.refused, work.problems, strict=True):
+        for op, reason in zip(work.refused, work.reasons, strict=True):
             match op:
                 case Cotangent() if (op.of.digest, op.operand) not in self.gradients:
                     self.gradients.add((op.of.digest, op.operand))
-                case _ if _computes(op, trains) and op.digest not in self.ops:
+                case _ if computes(op, trains) and op.digest not in self.ops:
                     self.ops.add(op.digest)
                 case _:
                     continue
-            reason = problem.message.removeprefix(f"{op.text_name}: ")
-            self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
+            if not isinstance(op, Item):  # a part of what is reported
+                self.reasons.setdefault(op.digest, Why(work.name(op), kind_of(op), reason))
         return len(self.ops) + len(self.gradients) > before
+
+    def wider(self, work: Selection, more: Set[str]) -> Left:
+        """The same with further ops of a selection, that read and give what the host computes."""
+        ops = [op for op in work.graph.ops if op.digest in more]
+        reasons = {op.digest: Why(work.name(op), kind_of(op), "what is around it is the host's") for op in ops}
+        return Left(self.ops | more, set(self.gradients), {**self.reasons, **reasons})
 
     def by_node(self) -> Mapping[str, str]:
         """Node → what of it is left to the host, and why: `mul, pow: it has no instruction`."""
         kinds: dict[tuple[str, str], dict[str, None]] = {}
         for why in self.reasons.values():
-            if why.kind != Item.text_name:  # a part of what is reported
-                kinds.setdefault((why.node, why.reason), {})[why.kind] = None
+            kinds.setdefault((why.node, why.reason), {})[why.kind] = None
         found: dict[str, str] = {}
         for (node, reason), several in kinds.items():
             text = f"{', '.join(several)}: {reason}"
@@ -90,11 +94,11 @@ class Left:
         return op.expansion if taken else None
 
 
-def _computes(op: Op, trains: bool) -> bool:
+def computes(op: Op, trains: bool) -> bool:
     """Whether the host may compute an op: it reads values, and nothing but its own result comes of it."""
     if isinstance(op, Input | BatchNormTraining | Cotangent) or (trains and isinstance(op, LabelCrossEntropy)):
         return False
-    return not any(isinstance(x, Input) and x.role in ("weight", "state") for x in op.operands)
+    return not any(isinstance(x, Input) and x.role == "state" for x in op.operands)
 
 
 def place(work: Selection, op: Op) -> None:
@@ -102,9 +106,9 @@ def place(work: Selection, op: Op) -> None:
     group = Group(Opcode.HOST, Stage.FORWARD, op, origin=[op])
     for x in op.operands:
         behind = source(x)
-        if isinstance(behind, Input) and behind.role in ("weight", "state"):
+        if isinstance(behind, Input) and behind.role == "state":
             work.refuse(op, _STORED)
-        if memory.known_value(x) is None:
+        if memory.known_value(behind) is None:
             # Of an op with several results only its parts have shapes; functions are put together by keys.
             group.sources.append(Given(key(x), ()))
     work.groups.append(group)
@@ -240,6 +244,8 @@ class _Writing:
             self.ops[x.digest] = Reshape(self.ops[behind.digest], to=x.shape)
         elif isinstance(x, Splat):
             self.ops[x.digest] = x
+        elif isinstance(behind, Input) and behind.role == "weight":
+            self.ops[x.digest] = self._input(x, Given(memory.stored_weight(behind), x.shape))
         elif (values := None if isinstance(behind, Input) else memory.known_value(x)) is not None:
             tensor = Tensor.of(np.asarray(values, order="C"))
             inline = is_inline(tensor)
@@ -267,33 +273,3 @@ class _Writing:
 def hosted_graph(graph: Graph, left: Left) -> Graph:
     """The graph with the gradients opened that the host takes over."""
     return graph.rewrite(left.opened) if left.gradients else graph
-
-
-def check_elements(graph: Graph) -> None:
-    """Refuse element types that neither the device nor the link to it has, and ops that hold graphs.
-
-    Raises:
-        DlcError: (`not-placed`) all of them.
-    """
-    problems = [
-        Diagnostic(
-            "not-placed",
-            f"{op.text_name}: the element type {found[0]} is not supported",
-            location=Location(node=op.name if isinstance(op, Input) else ", ".join(graph.origin(op)) or op.text_name),
-            help="convert it to float or int32 in the model, or compile for target c",
-        )
-        for op in dict.fromkeys((*graph.inputs, *graph.ops))
-        if (found := [t.dtype for t in op.types if t.dtype.library])
-    ]
-    problems += [
-        Diagnostic(
-            "not-placed",
-            f"{op.text_name}: a loop that ends at run time, or is too long to be unrolled, is not supported",
-            location=Location(node=", ".join(graph.origin(op)) or op.text_name),
-            help="export it with a small constant number of iterations, or compile for target c",
-        )
-        for op in graph.ops
-        if op.body_names
-    ]
-    if problems:
-        raise DlcError(*problems)

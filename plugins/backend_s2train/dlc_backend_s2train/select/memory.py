@@ -16,9 +16,9 @@ from typing import Final, cast
 import numpy as np
 
 from dlc.base.types import Array, Type, f16, f32
-from dlc.graph import Call, Constant, Cotangent, Input, Op, Tensor, evaluate_ops
+from dlc.graph import Call, Constant, Cotangent, Input, Op, Splat, Tensor, evaluate_ops
 from dlc.graph.evaluate import is_constant
-from dlc.ops.elementwise import Add, Relu
+from dlc.ops.elementwise import Add, Mul, Relu
 from dlc.ops.linear import Conv, Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
@@ -136,9 +136,14 @@ def is_gradient(op: Op) -> bool:
         found = source(pending.pop())
         if is_sum(found):
             pending += addends(found)
-        elif not isinstance(found, Cotangent):
+        elif not isinstance(found, Cotangent) or is_adjoint(found):
             return False
     return True
+
+
+def is_adjoint(op: Op) -> bool:
+    """Whether a value is a transposed convolution of a model: the gradient of a convolution whose data is nothing."""
+    return isinstance(op, Cotangent) and isinstance(op.of, Conv) and isinstance(op.of.x, Splat)
 
 
 def needs(op: Op, hosted: Set[str] = frozenset()) -> Iterator[Key]:
@@ -161,12 +166,19 @@ def needs(op: Op, hosted: Set[str] = frozenset()) -> Iterator[Key]:
             yield from (key(seed), key(of.x), statistics(of))
         case Cotangent(of=LabelCrossEntropy() as of):
             yield gradient(of)
+        case Cotangent(of=(Gemm(b=b) | MatMul(b=b) | Mul(b=b)) as of, seed=seed, operand=k) if (
+            isinstance(of, Mul) or known_value(b) is None
+        ):
+            yield key(seed)
+            yield from (key(x) for j, x in enumerate(of.operands) if j != k)
         case Cotangent(of=Conv() | Gemm() | MatMul() as of, seed=seed, operand=k):
             yield key(seed)
             if k == 1:
                 yield key(of.operands[0])
         case Cotangent(of=of, seed=seed):
             yield from (key(x) for x in (seed, *of.operands))
+        case Gemm(b=b) | MatMul(b=b) if known_value(b) is None:
+            yield from (key(x) for x in op.operands)
         case Conv() | Gemm() | MatMul() | BatchNorm() | BatchNormTraining() | Dropout():
             yield key(op.operands[0])
         case _:
@@ -205,6 +217,13 @@ def held(op: Op, values: Array, name: str = "") -> Op:
     if isinstance(op, Input):
         return Input(name or op.name, Type(dtype, values.shape), "weight", tensor)
     return Constant(tensor, name or (op.name if isinstance(op, Constant) else ""))
+
+
+def stored_weight(op: Input) -> Input:
+    """A weight in fp16 in the shape that the model has it in, as the host reads it."""
+    values = known_value(op)
+    assert values is not None, "weights of a graph begin with something"
+    return Input(op.name, Type(f16, op.shape), "weight", Tensor.of(half(values)))
 
 
 def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:

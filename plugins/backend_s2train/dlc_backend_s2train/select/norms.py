@@ -289,10 +289,11 @@ def bias_of(op: Op) -> Bias | None:
     for x, b in ((op.a, op.b), (op.b, op.a)):
         over = (1,) * (len(op.shape) - len(b.shape)) + b.shape
         each = all(extent == 1 or axis == 1 for axis, extent in enumerate(over)) and b.type.size == channels
-        if isinstance(b, Input) and b.role == "weight" and x.shape == op.shape and each:
-            values = memory.known_value(b)
+        found = source(b)
+        if isinstance(found, Input) and found.role == "weight" and x.shape == op.shape and each:
+            values = memory.known_value(found)
             if values is not None:
-                return Bias(x, b, memory.held(b, memory.bias_rows(values, channels)))
+                return Bias(x, found, memory.held(found, memory.bias_rows(values, channels)))
     return None
 
 

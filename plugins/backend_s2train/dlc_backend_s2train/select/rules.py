@@ -25,7 +25,7 @@ from typing import Final
 
 from dlc.graph import Cotangent, Input, Op
 from dlc.ops.elementwise import Add, Relu
-from dlc.ops.linear import Conv, Gemm, MatMul
+from dlc.ops.linear import Gemm, MatMul
 from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import BatchNorm, BatchNormTraining, Softmax
 from dlc.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
@@ -36,12 +36,11 @@ from dlc_backend_s2train.codes import Element, Flag, Role, Stage
 from dlc_backend_s2train.instruction import SEEDS, mixed
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
-from dlc_backend_s2train.select import host_fallback, memory, norms, products, training
+from dlc_backend_s2train.select import batches, host_fallback, memory, norms, pools, products, training
 from dlc_backend_s2train.select.memory import addends, is_row, is_sum, kept, mask, offset, source
 from dlc_backend_s2train.select.selection import Backward, Forward, Given, Group, Made, Selection
 
 Pooling = MaxPool | AveragePool | GlobalAveragePool | GlobalMaxPool | ReduceMean
-Array = Conv | Gemm | MatMul
 
 
 def visit(work: Selection, op: Op) -> None:
@@ -51,7 +50,9 @@ def visit(work: Selection, op: Op) -> None:
             host_fallback.place(work, op)
         case Cotangent():
             _visit_gradient(work, op)
-        case Conv() | Gemm() | MatMul():
+        case Gemm() | MatMul() if batches.is_computed(op):
+            batches.batch_forward(work, op)
+        case _ if products.is_product(op):
             products.product_forward(work, op)
         case BatchNorm():
             norms.norm_forward(work, op)
@@ -65,7 +66,7 @@ def visit(work: Selection, op: Op) -> None:
         case Dropout():
             dropout_forward(work, op)
         case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool() | ReduceMean():
-            products.pool_forward(work, op)
+            pools.pool_forward(work, op)
         case LabelCrossEntropy():
             training.loss_forward(work, op)
         case Softmax():
@@ -98,7 +99,9 @@ def _visit_gradient(work: Selection, op: Cotangent) -> None:
     match op.of:
         case of if of.digest in work.hosted:
             work.refuse(op, f"{of.text_name} is computed by the host, and so is its gradient")
-        case Conv() | Gemm() | MatMul():
+        case Gemm() | MatMul() as of if batches.is_computed(of):
+            batches.batch_backward(work, op)
+        case of if products.is_product(of):
             products.product_backward(work, op)
         case BatchNorm() as of:
             norms.norm_backward(work, op, of)
@@ -109,10 +112,10 @@ def _visit_gradient(work: Selection, op: Cotangent) -> None:
         case Dropout() as of:
             dropout_backward(work, op, of)
         case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool() | ReduceMean():
-            products.pool_backward(work, op)
+            pools.pool_backward(work, op)
         case LabelCrossEntropy() as of:
             training.loss_backward(work, op, of)
-        case Add() as of if (bias := norms.bias_of(of)) and op.xs[op.operand] == bias.b:
+        case Add() as of if (bias := norms.bias_of(of)) and source(op.xs[op.operand]) == bias.b:
             norms.bias_backward(work, op)
         case of:
             work.refuse(op, f"the gradient of {of.text_name} has no instruction", "train only what comes after it")
@@ -136,7 +139,7 @@ def _goes_back(op: Op) -> bool:
     pending = [op]
     while pending:
         found = source(pending.pop())
-        if isinstance(found, Cotangent):
+        if isinstance(found, Cotangent) and not memory.is_adjoint(found):
             return True
         pending += addends(found) if is_sum(found) else ()
     return False

@@ -9,115 +9,32 @@ computes less of the model than was asked for, the error has the share in nodes 
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Final, Literal
 
 from dlc.api.passes import Level, Pass
-from dlc.base.diagnostics import DlcError, ExitCode, error, quote
+from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.report import Report
-from dlc.graph import Constant, Graph, Input, Item, Op, Splat
+from dlc.graph import Graph, Input, Op
 from dlc.graph.closed import check_closed
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
-from dlc.ops.shape import Reshape
 from dlc.passes.unroll import Unroll
 from dlc.spec import option
-from dlc_backend_s2train.build_lines import COUNTS, coverage_text, shares
 from dlc_backend_s2train.codes import Element, Role, Stage
-from dlc_backend_s2train.decompose.blocks import blocks_of
-from dlc_backend_s2train.host_functions import compiled
-from dlc_backend_s2train.instruction import S2Host, S2Instruction, geometry_of, kind_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
+from dlc_backend_s2train.legalise.legalise import legalised
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.build import built, on_single_lines
+from dlc_backend_s2train.select.coverage import check_coverage
 from dlc_backend_s2train.select.ends import Ends, add_updates, ends_of
-from dlc_backend_s2train.select.host_fallback import Left, check_elements, hosted_graph, joined
+from dlc_backend_s2train.select.host_fallback import Left, computes, hosted_graph, joined
 from dlc_backend_s2train.select.memory import Key, is_row, key, needs, owner, source
+from dlc_backend_s2train.select.partition import moved
 from dlc_backend_s2train.select.products import turned
 from dlc_backend_s2train.select.rules import visit
 from dlc_backend_s2train.select.selection import Group, Made, Selection, Settings
-
-
-def coverage_facts(graph: Graph, steps: Iterable[Op]) -> dict[str, int | str]:
-    """What the accelerator does of a graph, and what the host; `steps` are its instructions and host functions.
-
-    `device_ops` and `host_ops` count nodes of the model, those that nobody named by step; one that both work for, such
-    as a node whose gradient the host computes, is the host's. MACs are products that results need, those with padding
-    among them, of the host by the definitions of its ops. `host` tells kinds of ops, `coverage` all of it in words.
-    """
-    host: set[str] = set()
-    device: set[str] = set()
-    macs = {"device_macs": 0, "host_macs": 0}
-    kinds: Counter[str] = Counter()
-    for number, step in enumerate(steps):
-        names = {_node(name) for name in graph.origin(step)} or {f"step {number}"}
-        if isinstance(step, S2Host):
-            host |= names
-            macs["host_macs"] += compiled(step.text).macs
-            kinds.update(kind_of(op) for op in compiled(step.text).graph.ops if not isinstance(op, _SILENT))
-        else:
-            device |= names
-            macs["device_macs"] += macs_of(step)
-    host_kinds = ", ".join(f"{kind} x {count}" for kind, count in sorted(kinds.items()))
-    facts: dict[str, int | str] = {"device_ops": len(device - host), "host_ops": len(host), **macs, "host": host_kinds}
-    return {**facts, "coverage": coverage_text(facts)}
-
-
-def macs_of(step: Op) -> int:
-    """Products that an instruction's results need; the gradient of a bias is a product with ones."""
-    g = geometry_of(step.geometry) if isinstance(step, S2Instruction) else None
-    if not isinstance(step, S2Instruction) or g is None or step.opcode not in ("conv", "linear"):
-        return 0
-    results = g.n * g.co * g.ho * g.wo
-    if all(slot != "src1" for slot, _, _ in step.reads):
-        return results
-    return results * (g.ci // g.groups) * math.prod((g.kh, g.kw))
-
-
-_SILENT = (Input, Constant, Splat, Item, Reshape)
-"""What computes nothing."""
-
-
-def _node(name: str) -> str:
-    """The node of a name; blocks of a kernel are one."""
-    found = blocks_of(name)
-    return name if found is None else found[0]
-
-
-_MOST: Final = 20
-"""Nodes that a message names; the others are counted."""
-
-
-def check_coverage(graph: Graph, left: Left, least: Mapping[str, float]) -> None:
-    """Hold a graph of instructions and host functions against percentages of `ops` and `macs`.
-
-    Raises:
-        DlcError: (LIMIT) the device computes less; with the nodes that are left to the host, and why.
-    """
-    found = coverage_facts(graph, (op for op in graph.ops if isinstance(op, S2Instruction | S2Host)))
-    counts = {what: (int(found[f"device_{what}"]), int(found[f"host_{what}"])) for what in least}
-    short = [what for what, (device, host) in counts.items() if 100 * device < least[what] * (device + host)]
-    if not short:
-        return
-    asked = " and ".join(f"{least[what]:g} % of the {COUNTS[what]}" for what in short)
-    raise error(
-        "offload-limit",
-        f"the device computes {shares(found)}; at least {asked} is asked for",
-        notes=_notes(left),
-        help="ask for less with --min-offload, replace these ops in the model, or compile for target c",
-        exit_code=ExitCode.LIMIT,
-    )
-
-
-def _notes(left: Left) -> Iterator[str]:
-    every = list(left.by_node().items())
-    for node, why in every[:_MOST]:
-        yield f"left to the host: node {quote(node)}: {why}"
-    if len(every) > _MOST:
-        yield f"and {len(every) - _MOST} more; --explain s2-select names all of a build without the limit"
-
 
 _BEGIN: Final = 2.0**15
 """Of a dynamic loss scale."""
@@ -186,26 +103,56 @@ class S2Select(Pass[Graph, Graph]):
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
         state = state.rewrite(lambda op: op.expansion if isinstance(op, CrossEntropy) else None)
-        state = without_packs(state).rewrite(turned)
+        state = legalised(without_packs(state)).rewrite(turned)
         apart = self.update == "apart" or not self.fuse
         scale, growth = (_BEGIN, self.scale_steps) if self.loss_scale == "dynamic" else (self.loss_scale, 0)
         single = self.residual == "single"
         settings = Settings(scale, self.master, self.prune, self.seed, self.fuse, apart, growth, self.masks, single)
         left = Left()
-        while True:
-            # Told once nothing is refused any more.
-            work = Selection(hosted_graph(state, left), Report(), settings, hosted=frozenset(left.ops))
-            found = _selected(work)
-            if not work.problems:
-                break
-            if self.fallback == "none" or not left.take(work, found.trains):
-                help = HOSTED if self.fallback == "none" else ELSEWHERE
-                raise DlcError(*(problem if problem.help else replace(problem, help=help) for problem in work.problems))
+        work, found = _settled(state, settings, left, self.fallback)
+        outputs = {value for _, value in (*found.plain, *found.new.values())}
+        if more := moved(found.order, work.hosted, partial(computes, trains=found.trains), outputs):
+            wider = left.wider(work, more)
+            try:
+                work, found = _settled(state, settings, wider, self.fallback)
+                left = wider
+            except DlcError:  # a function of the host would be too large
+                report.count("functions of the host that stay apart")
         _tell(report, work, found, left)
         made = built(work.graph, work.groups, found.plain, found.new)
         if left.ops:
             check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
         return made
+
+
+def check_elements(graph: Graph) -> None:
+    """Refuse element types that neither the device nor the link to it has, and ops that hold graphs.
+
+    Raises:
+        DlcError: (`not-placed`) all of them.
+    """
+    problems = [
+        Diagnostic(
+            "not-placed",
+            f"{op.text_name}: the element type {found[0]} is not supported",
+            location=Location(node=op.name if isinstance(op, Input) else ", ".join(graph.origin(op)) or op.text_name),
+            help="convert it to float or int32 in the model, or compile for target c",
+        )
+        for op in dict.fromkeys((*graph.inputs, *graph.ops))
+        if (found := [t.dtype for t in op.types if t.dtype.library])
+    ]
+    problems += [
+        Diagnostic(
+            "not-placed",
+            f"{op.text_name}: a loop that ends at run time, or is too long to be unrolled, is not supported",
+            location=Location(node=", ".join(graph.origin(op)) or op.text_name),
+            help="export it with a small constant number of iterations, or compile for target c",
+        )
+        for op in graph.ops
+        if op.body_names
+    ]
+    if problems:
+        raise DlcError(*problems)
 
 
 def without_packs(graph: Graph) -> Graph:
@@ -217,6 +164,23 @@ def without_packs(graph: Graph) -> Graph:
         graph = opened
 
 
+def _settled(state: Graph, settings: Settings, left: Left, fallback: str) -> tuple[Selection, _Found]:
+    """A selection that refuses nothing, and what it is about; what it refused before is in `left`.
+
+    Raises:
+        DlcError: what neither an instruction nor the host computes.
+    """
+    while True:
+        # Told once nothing is refused any more.
+        work = Selection(hosted_graph(state, left), Report(), settings, hosted=frozenset(left.ops))
+        found = _selected(work)
+        if not work.problems:
+            return work, found
+        if fallback == "none" or not left.take(work, found.trains):
+            help = HOSTED if fallback == "none" else ELSEWHERE
+            raise DlcError(*(problem if problem.help else replace(problem, help=help) for problem in work.problems))
+
+
 @dataclass(frozen=True)
 class _Found:
     """What a selection is about, besides its groups."""
@@ -225,7 +189,8 @@ class _Found:
     """Outputs by name."""
     new: Mapping[Input, tuple[str, Key]]
     """What the device holds → name and key of what is written over it."""
-    ops: int
+    order: tuple[Op, ...]
+    """The ops that were placed, operands first."""
     trains: bool
 
 
@@ -249,7 +214,7 @@ def _selected(work: Selection) -> _Found:
             "the device scales gradients at its own loss: with ops on the host it trains by loss=cross-entropy only"
         )
         work.refuse(ends.trained[0].weight, message)
-    return _Found(plain, new, len(order), bool(ends.trained))
+    return _Found(plain, new, order, bool(ends.trained))
 
 
 def _tell(report: Report, work: Selection, found: _Found, left: Left) -> None:
@@ -258,7 +223,7 @@ def _tell(report: Report, work: Selection, found: _Found, left: Left) -> None:
     for what, count in work.report.counts.items():
         report.count(what, count)
     report.count("instructions", len(work.groups))
-    report.count("ops", found.ops)
+    report.count("ops", len(found.order))
     if left.ops:
         report.count("ops of the host", len(left.ops))
     for node, why in left.by_node().items():

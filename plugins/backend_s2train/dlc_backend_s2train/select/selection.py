@@ -23,9 +23,10 @@ from dlc.base.report import Report
 from dlc.graph import Cotangent, Graph, Input, Op
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
 from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Slot, Stage
+from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.instruction_set import FORM_OF, Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
-from dlc_backend_s2train.select.memory import Key, key, needs, offset, source
+from dlc_backend_s2train.select.memory import Key, key, needs, offset, source, stored_weight
 
 
 class Forward(IntEnum):
@@ -104,6 +105,8 @@ class Group:
     """What a host function stores."""
     text: str = ""
     """A host function's graph."""
+    times: int = 1
+    """Instructions that it stands for: of consecutive items of operands and results."""
     origin: list[Op] = field(default_factory=list[Op])
     """The ops that went into it, for names and messages."""
 
@@ -182,6 +185,8 @@ class Selection:
     """How many of the readers of a gradient are backward norms."""
     refused: list[Op] = field(default_factory=list[Op])
     """The ops that the problems are about."""
+    reasons: list[str] = field(default_factory=list[str])
+    """The problems without the names of these."""
     shown: dict[Key, tuple[int, ...]] = field(default_factory=dict[Key, tuple[int, ...]])
     """Shapes in which outputs of the graph show values."""
     hosted: Set[str] = frozenset()
@@ -191,14 +196,15 @@ class Selection:
 
     def refuse(self, op: Op, reason: str, help: str = "") -> None:
         """One thing that cannot be placed."""
-        message = f"{op.text_name}: {reason}"
+        message = reason if isinstance(op, Input) else f"{kind_of(op)}: {reason}"
         self.refused.append(op)
+        self.reasons.append(reason)
         place = Location(node=self.name(op))
         self.problems.append(Diagnostic("not-placed", message, location=place, help=help))
 
     def name(self, op: Op) -> str:
         """What a user calls an op."""
-        return ", ".join(self.graph.origin(op)) or op.text_name
+        return op.name if isinstance(op, Input) else ", ".join(self.graph.origin(op)) or kind_of(op)
 
     def count(self, ops: tuple[Op, ...], outputs: tuple[Op, ...]) -> None:
         """Note who reads what."""
@@ -216,7 +222,10 @@ class Selection:
             self.readers[key(op)] += 1
 
     def given(self, op: Op, shape: tuple[int, ...] = ()) -> Given:
-        """A value of the graph as an operand."""
+        """A value of the graph as an operand, or a weight in the shape that the model has it in."""
+        found = source(op)
+        if isinstance(found, Input) and found.role == "weight":
+            return Given(stored_weight(found), shape or op.shape)
         return Given(key(op), shape or op.shape, offset(op))
 
     def kept(self, value: Key) -> bool:

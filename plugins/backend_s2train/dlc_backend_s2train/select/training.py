@@ -25,9 +25,11 @@ from dlc.ops.loss import LabelCrossEntropy
 from dlc.ops.normalize import Softmax
 from dlc.ops.reduce import ReduceMean, ReduceSum
 from dlc_backend_s2train.codes import Element, Flag, Role, Stage
+from dlc_backend_s2train.instruction import kind_of
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Hyper
 from dlc_backend_s2train.select import memory
+from dlc_backend_s2train.select.homogeneous import is_linear
 from dlc_backend_s2train.select.memory import gradient, is_gradient, key, source
 from dlc_backend_s2train.select.selection import Forward, Group, Made, Selection
 
@@ -38,10 +40,12 @@ _CLOSE: Final = 1e-6
 def mean_loss(op: Op) -> LabelCrossEntropy | None:
     """The cross-entropy of which a value is the mean over all rows."""
     match op:
-        case ReduceMean(x=LabelCrossEntropy(ignore_index=None) as loss) if op.type.size == 1:
-            return loss
-        case Div(a=ReduceSum(x=LabelCrossEntropy() as loss), b=b) if op.type.size == 1:
-            return loss if _counts(b, loss, lambda count: count) else None
+        case ReduceMean(x=x) if op.type.size == 1:
+            loss = source(x)
+            return loss if isinstance(loss, LabelCrossEntropy) and loss.ignore_index is None else None
+        case Div(a=ReduceSum(x=x), b=b) if op.type.size == 1:
+            loss = source(x)
+            return loss if isinstance(loss, LabelCrossEntropy) and _counts(b, loss, lambda count: count) else None
         case _:
             return None
 
@@ -83,10 +87,11 @@ def probabilities(work: Selection, op: Softmax) -> None:
 
 def loss_backward(work: Selection, op: Cotangent, of: LabelCrossEntropy) -> None:
     """Nothing to do but to see that the loss is the mean: the instruction of the loss gives its gradient."""
-    match op.seed:
-        case Cotangent(of=ReduceMean(x=x) as mean, seed=seed) if x == of and mean.type.size == 1:
+    match source(op.seed):
+        case Cotangent(of=ReduceMean(x=x) as mean, seed=seed) if source(x) == of and mean.type.size == 1:
             right = _counts(seed, of, lambda _: 1.0) and of.ignore_index is None
-        case seed:
+        case _:
+            seed = op.seed
             right = _counts(seed, of, lambda count: 1.0 / count)
     if not right:
         work.refuse(op, "the accelerator trains by the mean of the loss over the batch", TRAINS)
@@ -111,13 +116,14 @@ def _counts(op: Op, of: LabelCrossEntropy, wanted: Callable[[int], float]) -> bo
     rows = of.type.size
     if (known := memory.known_value(op)) is not None:
         return of.ignore_index is None and np.allclose(known, wanted(rows), rtol=_CLOSE)
-    if of.ignore_index is None or any(isinstance(x, Input) and x != of.labels for x in toposort((op,))):
+    given = source(of.labels)
+    if of.ignore_index is None or any(isinstance(x, Input) and x != given for x in toposort((op,))):
         return False
     labels = np.arange(rows) % of.scores.shape[of.axis]
     for left in {0, min(1, rows - 1), rows // 2, rows - 1}:
         some = np.where(np.arange(rows) < left, of.ignore_index, labels).astype(of.labels.dtype.numpy)
         count = int((some != of.ignore_index).sum())
-        (found,) = evaluate_ops((op,), {of.labels: some.reshape(of.labels.shape)})
+        (found,) = evaluate_ops((op,), {given: some.reshape(given.shape)})
         if count and not np.allclose(found, wanted(count), rtol=_CLOSE):
             return False
     return True
@@ -191,8 +197,9 @@ def update_of(weight: Input, new: Op, velocity: Input | None, moved: Op | None) 
     if len(gradients) != 1 or any(x not in (weight, velocity, gradients[0]) for x in step):
         return _MORE
     (g,) = gradients
-    if not is_gradient(g):
-        return f"its new value is no SGD step: it follows the result of {g.text_name}, where a gradient should be"
+    if not is_gradient(g) and not is_linear(g):
+        what = g.name if isinstance(g, Input) else f"the result of {kind_of(g)}"
+        return f"its new value is no SGD step: it follows {what}, which is not linear in gradients"
     if velocity is None:
         rate = -step.get(g, 0.0)
         decay = (1.0 - step.get(weight, 0.0)) / rate if rate else 0.0
