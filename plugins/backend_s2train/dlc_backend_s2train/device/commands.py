@@ -1,0 +1,71 @@
+"""`dlc asm`, `dlc disasm` and `dlc board`: tools around files and the device."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dlc.base.diagnostics import ExitCode, error
+
+Fast = Annotated[bool, typer.Option("--fast", help="Add by numpy's matrix products, not in the order of the device.")]
+Text = Annotated[Path, typer.Argument(metavar="FILE.s2a", help="The text of a program, as dlc disasm prints it.")]
+File = Annotated[Path, typer.Argument(metavar="FILE.s2t", help="A program for S2Train.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
+Unchecked = Annotated[bool, typer.Option("--unchecked", help="Write programs too that the verifier finds wrong.")]
+
+
+def asm(text: Text, output: Output = None, unchecked: Unchecked = False) -> None:
+    """Assemble the text of an S2Train program into a .s2t file.
+
+    dlc asm of what dlc disasm prints gives the same bytes. A program that the verifier finds wrong is not written.
+
+    Example: dlc disasm net.s2t -o net.s2a; dlc asm net.s2a -o again.s2t
+    """
+    from dlc import Source
+    from dlc.files.writing import write_whole
+    from dlc_backend_s2train.checks import verified
+    from dlc_backend_s2train.container import read
+    from dlc_backend_s2train.container.assembly import assembled
+
+    target = output or text.with_suffix(".s2t")
+    try:
+        source = bytes(Source(text).view()).decode()
+    except UnicodeDecodeError as problem:
+        message = f"{text} is no text: {problem.reason} at byte {problem.start}"
+        raise error("syntax", message, help="give what dlc disasm wrote", exit_code=ExitCode.USAGE) from None
+    program, content = assembled(source, str(text))
+    if not unchecked:
+        verified(read(memoryview(content), str(target)))
+    write_whole(target, content)
+    typer.echo(f"{target}: {len(program.instructions):,} instructions, {len(content):,} B")
+
+
+def disasm(file: File, output: Output = None) -> None:
+    """Print all of a .s2t file as text for dlc asm, or write it to a file.
+
+    Example: dlc disasm net.s2t | less
+    """
+    from dlc import Source
+    from dlc.files.writing import write_whole
+    from dlc_backend_s2train.container.listing import disassembled
+
+    text = disassembled(Source(file).view(), str(file))
+    if output:
+        write_whole(output, text.encode())
+    else:
+        typer.echo(text, nl=False)
+
+
+def board(fast: Fast = False) -> None:
+    """Simulate an S2Train device on standard input and output, for host drivers and dlc run --device.
+
+    The protocol is described in docs/s2train-host.md. The device ends when its input does.
+
+    Example: dlc run net.s2t --device 'dlc board'
+    """
+    from dlc_backend_s2train.device.board import Board
+
+    Board("fast" if fast else "bit-true").serve(sys.stdin.buffer, sys.stdout.buffer)
