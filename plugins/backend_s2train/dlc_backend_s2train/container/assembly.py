@@ -13,6 +13,7 @@ from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container.layout import KINDS, RANK, SECTIONS, WORD_1
 from dlc_backend_s2train.container.listing import BOUND
 from dlc_backend_s2train.container.writer import write
+from dlc_backend_s2train.device.registers import with_setups
 from dlc_backend_s2train.isa.text import parse_instruction
 from dlc_backend_s2train.program import (
     Entry,
@@ -21,6 +22,7 @@ from dlc_backend_s2train.program import (
     Hyper,
     Numbered,
     Program,
+    Setup,
     Storage,
     Target,
     Tensor,
@@ -46,10 +48,12 @@ class _Assembly:
         self._target = Target()
         self._entries: list[Entry] = []
         self._tables: dict[str, list[Any]] = {n: [] for n in ("storage", "tensor", "geometry", "hyper", "function")}
-        self._held: dict[str, list[Any]] = {n: [] for n in ("instruction", "word", "number")}
+        self._held: dict[str, list[Any]] = {n: [] for n in ("instruction", "word", "number", "setup")}
         self._meta: dict[str, str] = {}
         self._weights: dict[int, bytes] = {}
         self._frames = b""
+        self._derived = False
+        """Whether registers follow from the instructions."""
         self.sections: dict[str, bytes] = {}
         """Optional sections."""
         readers: dict[str, Callable[[], object]] = {
@@ -66,6 +70,8 @@ class _Assembly:
             "word": self._word,
             "number": self._number,
             "frames": self._a_frame,
+            "registers": self._derive,
+            "setup": lambda: self._held["setup"].append(Setup(**self._values(Setup))),
             "section": self._section,
         }
         while tokens.current.kind != "end":
@@ -83,7 +89,7 @@ class _Assembly:
         for tensor in t["tensor"]:
             if tensor.storage >= len(t["storage"]):
                 raise self._tokens.fail(f"a tensor of storage {tensor.storage}: there are {len(t['storage'])} storages")
-        return Program(
+        program = Program(
             tuple(t["tensor"]),
             tuple(t["storage"]),
             tuple(t["geometry"]),
@@ -97,7 +103,9 @@ class _Assembly:
             tuple(self._held["word"]),
             tuple(self._held["number"]),
             functions=tuple(t["function"]),
+            setups=tuple(self._held["setup"]),
         )
+        return with_setups(program) if self._derived else program
 
     def _machine(self) -> None:
         self._target = Target(**self._values(Target))
@@ -166,6 +174,9 @@ class _Assembly:
 
     def _a_frame(self) -> None:
         self._frames = self._data()
+
+    def _derive(self) -> None:
+        self._derived = True
 
     def _section(self) -> None:
         at = self._tokens.current.offset

@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Any, Final, cast
 
+from dlc.base.diagnostics import DlcError
 from dlc_backend_s2train.codes import Arena, Element, Role
 from dlc_backend_s2train.container.layout import KINDS
 from dlc_backend_s2train.container.reader import optional_sections, read
+from dlc_backend_s2train.device.registers import setup_of
 from dlc_backend_s2train.isa.text import print_v2
-from dlc_backend_s2train.program import Entry, Program, Target
+from dlc_backend_s2train.program import Entry, Program, Setup, Target
 
 _DIGITS: Final = 128
 """Digits of a string of bytes."""
@@ -68,12 +70,24 @@ def _lines(p: Program) -> Iterator[str]:
     for k, instruction in enumerate(p.instructions):
         yield from (f"# {_quoted(entry.name)}" for entry in begins.get(k, ()))
         yield f"{print_v2(instruction)}  # {k}"
+    if p.setups and p.setups == _setups(p):
+        yield "registers"
+    else:
+        yield from (f"setup{_fields(setup)}" for setup in p.setups)
     for storage, held in sorted(p.weights.items()):
         yield f"weights {storage}{_bytes(held)}"
     yield from (f"word{_bytes(word)}" for word in p.legacy)
     yield from (f"number {n.number} %{n.tensor}{_fields(n, 'number', 'tensor')}" for n in p.numbering)
     if p.frames:
         yield f"frames{_bytes(p.frames)}"
+
+
+def _setups(p: Program) -> tuple[Setup, ...]:
+    """What follows from the instructions; nothing where one of them is not legal."""
+    try:
+        return tuple(setup_of(p, i) for i in p.instructions)
+    except (DlcError, LookupError):
+        return ()
 
 
 def _fields(record: object, *but: str) -> str:

@@ -27,6 +27,7 @@ from dlc_backend_s2train.container.layout import (
     MUST_UNDERSTAND,
     NUM1,
     RANK,
+    REGS,
     SECTION_OF,
     SECTIONS,
     SIDES,
@@ -148,6 +149,8 @@ def _contents(p: Program) -> Iterator[_Content]:
         yield _words("INS1", p.legacy)
     if p.numbering:
         yield _records("NUM1", NUM1, map(plain, p.numbering))
+    if p.setups:
+        yield _records("REGS", REGS, map(plain, p.setups))
     if p.frames:
         yield _Content("FRAM", 1, [p.frames])
 

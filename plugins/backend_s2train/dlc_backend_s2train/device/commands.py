@@ -16,6 +16,11 @@ File = Annotated[Path, typer.Argument(metavar="FILE.s2t", help="A program for S2
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Write programs too that the verifier finds wrong.")]
 
+Sources = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write the C sources of a board that speaks to this command, and end."),
+]
+
 
 def asm(text: Text, output: Output = None, unchecked: Unchecked = False) -> None:
     """Assemble the text of an S2Train program into a .s2t file.
@@ -59,13 +64,20 @@ def disasm(file: File, output: Output = None) -> None:
         typer.echo(text, nl=False)
 
 
-def board(fast: Fast = False) -> None:
+def board(fast: Fast = False, source: Sources = None) -> None:
     """Simulate an S2Train device on standard input and output, for host drivers and dlc run --device.
 
     The protocol is described in docs/s2train-host.md. The device ends when its input does.
 
     Example: dlc run net.s2t --device 'dlc board'
     """
+    from dlc.files.writing import write_whole
+    from dlc_backend_s2train.device import C_SOURCES
     from dlc_backend_s2train.device.board import Board
 
-    Board("fast" if fast else "bit-true").serve(sys.stdin.buffer, sys.stdout.buffer)
+    if source is None:
+        Board("fast" if fast else "bit-true").serve(sys.stdin.buffer, sys.stdout.buffer)
+        return
+    for name in ("s2t_board.h", "s2t_simulator.h", "s2t_simulator.c"):
+        write_whole(source / name, (C_SOURCES / name).read_bytes(), make_directory=True)
+        typer.echo(f"{source / name}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from dlc_backend_s2train.codes import Element, Flag, Slot, Splitting, Stage
 from dlc_backend_s2train.isa.instruction_set import POOLS, PRODUCTS, Opcode
-from dlc_backend_s2train.program import Geometry, Instruction, Program, Target
+from dlc_backend_s2train.program import Geometry, Instruction, Program, Setup, Target
 from dlc_backend_s2train.v1.control_words import BYPASS, Control, control_of, encode_control
 
 COLUMNS: Final = 0x40800000
@@ -25,6 +25,13 @@ PPU: Final = 0x10000
 MEAN: Final = 0x00
 RSTD_1: Final = 0x04
 RSTD_2: Final = 0x08
+NORMS: Final[Mapping[str, tuple[int, Slot, int]]] = {
+    "mean": (MEAN, "bn0", 0),
+    "rstd_1": (RSTD_1, "bn0", 1),
+    "rstd_2": (RSTD_2, "bn1", 1),
+}
+"""Parameters of norms that have registers, of a column's first channel, whose next ones the unit fetches itself: the
+register, the operand [4, C], its row."""
 NORM_CONFIG: Final = 0x10
 """Norm and activation: bits 0 to 20 of the control word."""
 POOL_CONFIG: Final = 0x14
@@ -46,26 +53,6 @@ RESETS: Final[Mapping[str, tuple[int, int]]] = {
 _NORM_BITS: Final = 21
 _LANES: Final = 16
 _FULLY_CONNECTED, _CONVOLUTION, _MASKED = range(3)
-RECORD: Final = struct.Struct("<IIII")
-"""`csr`, `norm_config`, `pool_config`, `resets`."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What the registers hold while an instruction runs, the same in all columns."""
-
-    csr: int = 0
-    """Of every processing element: bits 0 and 1 the stride, 2 to 5 the kernel (one of 1x1, 3x3, 16x16), 6 and 7 the
-    mode (0 fully connected, 1 convolution, 2 convolution with a mask), 8 to 13 the accumulators that count."""
-    norm_config: int = 0
-    pool_config: int = 0
-    resets: int = 0
-    """A bit for each unit of `RESETS`, in their order, that is reset before."""
-
-    @property
-    def record(self) -> bytes:
-        """The 16 bytes of section REGS."""
-        return RECORD.pack(self.csr, self.norm_config, self.pool_config, self.resets)
 
 
 def setup_of(program: Program, instruction: Instruction) -> Setup:
@@ -84,29 +71,38 @@ def setup_of(program: Program, instruction: Instruction) -> Setup:
         "relu": bool(instruction.flags & (Flag.MASK_READ | Flag.MASK_WRITE)),
     }
     resets = sum(1 << number for number, unit in enumerate(RESETS) if units[unit])
-    return Setup(_csr(program, instruction), int(bits[:_NORM_BITS], 2), int(bits[_NORM_BITS:], 2), resets)
+    norms = _norms(program, instruction)
+    return Setup(_csr(program, instruction), int(bits[:_NORM_BITS], 2), int(bits[_NORM_BITS:], 2), resets, norms)
 
 
-def norm_rows(program: Program, instruction: Instruction) -> Iterator[tuple[int, Slot, int]]:
-    """(register, operand, row of the operand [4, C]): parameters of norms that registers hold, of a column's first
-    channel; the unit fetches those of the next channels. The rows scale and shift have no registers, nor has fp32."""
-    if Flag.BN_TRAIN in instruction.flags:
-        return
-    found: list[tuple[int, Slot, int]] = []
-    if Flag.BN_FORWARD in instruction.flags and "bn1" not in instruction.operands:
-        found.extend(((MEAN, "bn0", 0), (RSTD_1, "bn0", 1)))
-    if Flag.BN_BACKWARD in instruction.flags:
-        found.append((RSTD_1, "bn0", 1))
-    if Flag.BN_BACKWARD_2 in instruction.flags:
-        found.append((RSTD_2, "bn1", 1))
-    yield from (row for row in found if program.tensors[instruction.operands[row[1]]].element is Element.FP16)
+def with_setups(program: Program) -> Program:
+    """The program with what registers hold for each of its instructions. Raises DlcError as `control_of` does."""
+    return replace(program, setups=tuple(setup_of(program, i) for i in program.instructions))
+
+
+def _norms(program: Program, instruction: Instruction) -> int:
+    """The rows that are loaded: scale and shift have no registers, nor have fp32 and norms in training mode."""
+    flags = instruction.flags
+    given = "bn1" not in instruction.operands
+    rows = {
+        "mean": Flag.BN_FORWARD in flags and given,
+        "rstd_1": (Flag.BN_FORWARD in flags and given) or Flag.BN_BACKWARD in flags,
+        "rstd_2": Flag.BN_BACKWARD_2 in flags,
+    }
+    found = 0
+    for number, (name, (_, slot, _)) in enumerate(NORMS.items()):
+        if rows[name] and Flag.BN_TRAIN not in flags:
+            halves = program.tensors[instruction.operands[slot]].element is Element.FP16
+            found |= int(halves) << number
+    return found
 
 
 def norm_registers(
     program: Program, instruction: Instruction, memory: Callable[[int, int], bytes]
 ) -> Iterator[tuple[int, int]]:
     """(address, value) of the registers of norms, with parameters from `memory(address, size)`."""
-    for register, slot, row in norm_rows(program, instruction):
+    norms = setup_of(program, instruction).norms
+    for register, slot, row in (loaded for k, loaded in enumerate(NORMS.values()) if norms >> k & 1):
         tensor = program.tensors[instruction.operands[slot]]
         channels = tensor.shape[1]
         address = program.storages[tensor.storage].address + tensor.offset + 2 * channels * row
