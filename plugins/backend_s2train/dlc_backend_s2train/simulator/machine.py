@@ -18,7 +18,7 @@ import numpy as np
 from dlc_backend_s2train.checks import Verified
 from dlc_backend_s2train.codes import Flag, Slot, Stage
 from dlc_backend_s2train.isa.access import access
-from dlc_backend_s2train.isa.instruction_set import ROW_OF, Opcode
+from dlc_backend_s2train.isa.instruction_set import ROW_OF, THREE_NORMS, Opcode
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
 from dlc_backend_s2train.simulator.arithmetic import compute
 from dlc_backend_s2train.simulator.memory import Memory, title
@@ -234,7 +234,8 @@ def _rows(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, 
     """Which samples of an operand an instruction touches; None: all there is."""
     if instruction.geometry is None or (samples := program.geometries[instruction.geometry].samples) == (0, 0):
         return None
-    if instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE) or not ROW_OF[instruction.opcode].by_sample:
+    whole = instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE) or THREE_NORMS in instruction.flags
+    if whole or not ROW_OF[instruction.opcode].by_sample:
         raise OperandError("it works on whole batches, but its geometry names samples")
     if slot not in _SAMPLED[instruction.stage]:
         return None
