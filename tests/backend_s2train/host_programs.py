@@ -66,8 +66,12 @@ int main(int count, char **arguments)
     return status;
 }
 """
-FLAGS = ("-std=c99", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-pedantic")
-BOARD = f"{sys.executable} -m dlc board"
+FLAGS = ("-std=c99", "-O0", "-g", "-Wall", "-Wextra", "-Werror", "-Wconversion", "-pedantic")
+SERVE = (
+    "from dlc_backend_s2train.device.board import Board; import sys; Board().serve(sys.stdin.buffer, sys.stdout.buffer)"
+)
+BOARD = f"{sys.executable} -c '{SERVE}'"
+"""What `dlc board` does, without the command line around it."""
 
 
 def compiled(place: Path, program: Path, x: int, y: int, compiler: str, sanitize: Sequence[str] = SANITIZE) -> Path:
@@ -112,9 +116,14 @@ def driven(made: Path, file: Path, data: Sequence[tuple[Any, Any]], board: str =
     return done.stdout, done.stderr.decode(), done.returncode
 
 
-def simulated(program: Path, data: Sequence[tuple[Any, Any]]) -> bytes:
-    """The same by `dlc.load`, which is what `dlc train` calls."""
+def simulated(program: Path, data: Sequence[tuple[Any, Any]]) -> tuple[bytes, list[float]]:
+    """The same by `dlc.load`, which is what `dlc train` calls; and the loss scales before and after each step."""
     trained: Any = dlc.load(program)
-    losses = [trained.train_step(x, y) for x, y in data]
+    losses: list[float] = []
+    scales = [trained.scale.scale]
+    for x, y in data:
+        losses.append(trained.train_step(x, y))
+        scales.append(trained.scale.scale)
     tensors = [trained.machine.read(number) for number, _ in kept_tensors(program).values()]
-    return struct.pack(f"<{len(losses)}f", *losses) + b"".join(t.astype(np.float32).tobytes() for t in tensors)
+    held = b"".join(t.astype(np.float32).tobytes() for t in tensors)
+    return struct.pack(f"<{len(losses)}f", *losses) + held, scales

@@ -34,8 +34,8 @@ STEP = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 1, 8, 8), "y":
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_program(tmp_path_factory.mktemp("program"))
+def program(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Path:
+    return trained_program(tmp_path_factory.mktemp("program"), shared)
 
 
 @pytest.fixture(scope="module")
@@ -228,11 +228,11 @@ def test_requests_that_are_none_end_the_conversation() -> None:
 def test_the_example_in_verilog_agrees_with_dump_and_simulator(
     program: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Run by Icarus Verilog: on the files of a dump, and as a device; a unit that rounds otherwise is found."""
+    """Run by Icarus Verilog: on the files of a dump, and as a device; a unit that reads its mask otherwise is found."""
     if not is_here("iverilog"):
         pytest.skip("iverilog is not here")
     source = (EXAMPLE / "linear_backward.v").read_text()
-    (tmp_path / "wrong.v").write_text(source.replace("kept = kept + 1;", "kept = kept;"))
+    (tmp_path / "wrong.v").write_text(source.replace("masked && !mask", "masked && mask"))
     for name, file in (("right", EXAMPLE / "linear_backward.v"), ("wrong", tmp_path / "wrong.v")):
         subprocess.run(["iverilog", "-g2005", "-o", tmp_path / name, file], check=True)
     dump = tmp_path / "dump"

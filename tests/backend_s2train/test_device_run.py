@@ -20,9 +20,9 @@ from tests.backend_s2train.replay import differences, lines
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Path:
     """A training program with a convolution, a norm, a pool and two linear layers."""
-    return trained_program(tmp_path_factory.mktemp("program"))
+    return trained_program(tmp_path_factory.mktemp("program"), shared)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ _FLAGS: Final = {
     Flag.MASK_WRITE: "writes y > 0 to `mask`",
     Flag.MASK_READ: "multiplies by the bits of `mask`",
     Flag.ADD: "adds `res`",
-    Flag.ADD_SINGLE: "adds `res`, a gradient after a norm's backward, times std / scale of `bn1`, with `bn_backward_2` of `aux`",
+    Flag.ADD_SINGLE: "adds `res` times std / scale of `bn1` (of `aux` with `bn_backward_2`): it comes after that norm",
     Flag.BN_FORWARD: "(y - mean) / std * scale + shift with `bn0`",
     Flag.BN_BACKWARD: "`dst0` is the gradient times scale / std of `bn0`",
     Flag.BN_BACKWARD_2: "`dst1` is the gradient times scale / std of `bn1`",
