@@ -127,3 +127,40 @@ def simulated(program: Path, data: Sequence[tuple[Any, Any]]) -> tuple[bytes, li
     tensors = [trained.machine.read(number) for number, _ in kept_tensors(program).values()]
     held = b"".join(t.astype(np.float32).tobytes() for t in tensors)
     return struct.pack(f"<{len(losses)}f", *losses) + held, scales
+
+
+CALL = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "h_host.h"
+#include "s2t_simulator.h"
+
+/* program, command of the device; x on stdin -> y on stdout */
+int main(int count, char **arguments)
+{
+    static unsigned char file[65536];
+    float x[36], y[36];
+    FILE *stream = count > 2 ? fopen(arguments[1], "rb") : 0;
+    if (!stream || fread(x, 4, 36, stdin) != 36) return 92;
+    size_t size = fread(file, 1, sizeof file, stream);
+    fclose(stream);
+    void *board = s2t_open(arguments[2]);
+    h_host host;
+    int status = board ? h_load(&host, board, file, size) : 93;
+    if (!status) status = h_predict(&host, x, y);
+    if (!status) fwrite(y, 4, 36, stdout);
+    s2t_close(board);
+    return status;
+}
+"""
+
+
+def called(place: Path, file: Path, sources: Sequence[Path], x: Any, compiler: str) -> bytes:
+    """The output of the program `h` made of the driver and the sources of its functions."""
+    (place / "call.c").write_text(CALL)
+    folders = [f"-I{file.parent}", f"-I{C_SOURCES}"]
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", *SANITIZE, *folders]
+    units = [place / "call.c", C_SOURCES / "s2t_simulator.c", *sources]
+    subprocess.run([compiler, *flags, *units, "-lm", "-o", place / "call"], check=True)
+    line = [place / "call", file, BOARD]
+    return subprocess.run(line, input=np.asarray(x, np.float32).tobytes(), capture_output=True, check=True).stdout

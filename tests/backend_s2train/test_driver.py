@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dlc_backend_s2train.checks import verified
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.device import C_SOURCES
 from dlc_backend_s2train.device.driver import driver_files
 from dlc_backend_s2train.device.registers import with_setups
+from dlc_backend_s2train.simulator.machine import Machine
 
+from dlc.cli.frame import run
 from tests.backend_s2train.device_models import trained_program
-from tests.backend_s2train.host_programs import compiled, driven, simulated
+from tests.backend_s2train.host_programs import called, compiled, driven, simulated
 from tests.backend_s2train.mutated_doors import DOORS, by_driver
-from tests.backend_s2train.programs import PROGRAMS
+from tests.backend_s2train.programs import PROGRAMS, hosted
 from tests.tools import SANITIZING
 
 STEPS = 2
@@ -95,3 +98,18 @@ def test_damaged_programs_come_through_no_door(door: str, tmp_path: Path) -> Non
 def test_a_driver_refuses_damaged_programs(tmp_path: Path) -> None:
     found = by_driver(range(100), tmp_path, SANITIZING[0])
     assert found.total() > 90 and len(found) == 3
+
+
+def test_functions_of_the_host_are_computed_in_c(tmp_path: Path) -> None:
+    """`dlc host-functions` compiles them for the target c: what dlc computes, but for the rounding of a power."""
+    made = with_setups(hosted())
+    content = write(made)
+    (tmp_path / "h.s2t").write_bytes(content)
+    for name, text in driver_files(made, content, "h.s2t", "h").items():
+        (tmp_path / name).write_bytes(text)
+    assert run(["host-functions", str(tmp_path / "h.s2t")]) == 0
+    sources = [tmp_path / name for name in ("h_host.c", "h_functions.c", "h_f0.c")]
+    x = np.random.default_rng(8).standard_normal((1, 4, 3, 3)).astype(np.float32)
+    output = np.frombuffer(called(tmp_path, tmp_path / "h.s2t", sources, x, SANITIZING[0]), np.float32)
+    wanted = Machine(verified(made), "bit-true").run("predict", {"x": x})["y"]
+    np.testing.assert_allclose(output.reshape(wanted.shape), wanted, rtol=2e-3, atol=2e-3)

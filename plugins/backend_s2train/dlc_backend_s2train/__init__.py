@@ -48,8 +48,8 @@ def dlc_pipelines() -> Mapping[str, str]:
 
 @hookimpl
 def dlc_commands(app: typer.Typer) -> None:
-    """Assembler and disassembler of files, and the simulator as a device."""
-    from dlc_backend_s2train.device.commands import asm, board, disasm
+    """Assembler and disassembler of files, the simulator as a device, and functions of the host in C."""
+    from dlc_backend_s2train.device.commands import asm, board, disasm, host_functions
 
-    for command in (asm, disasm, board):
+    for command in (asm, disasm, board, host_functions):
         app.command()(command)

@@ -16,6 +16,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE.s2t", help="A program for S2
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Write programs too that the verifier finds wrong.")]
 
+Folder = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="Directory of the sources.")]
 Sources = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Write the C sources of a board that speaks to this command, and end."),
@@ -62,6 +63,26 @@ def disasm(file: File, output: Output = None) -> None:
         write_whole(output, text.encode())
     else:
         typer.echo(text, nl=False)
+
+
+def host_functions(file: File, output: Folder = None) -> None:
+    """Write the functions of the host of a .s2t file as C sources, for its driver: beside the file, or to a directory.
+
+    They are compiled for the target c, in the order of dlc's own sums; without functions nothing is written.
+
+    Example: dlc host-functions out/net.s2t
+    """
+    from dlc import Source
+    from dlc.files.writing import write_whole
+    from dlc_backend_s2train.container.files import check
+    from dlc_backend_s2train.device.host_sources import host_sources
+
+    found = host_sources(check(Source(file)).program, file.stem)
+    for name, content in found.items():
+        write_whole((output or file.parent) / name, content, make_directory=True)
+        typer.echo(f"{(output or file.parent) / name}")
+    if not found:
+        typer.echo(f"{file} has no functions of the host")
 
 
 def board(fast: Fast = False, source: Sources = None) -> None:

@@ -16,6 +16,8 @@ from dlc_backend_s2train.program import LOSS_SCALES, Entry, Program, Tensor
 from dlc_backend_s2train.simulator.training import growth_of, identity_of, learns, scale_of
 
 _TYPES: Final = {Element.FP16: "float", Element.FP32: "float", Element.INT32: "int32_t"}
+_OWN: Final = ("load", "get", "put", "problem", "host", "function", "fetch", "store")
+"""Behind a driver's prefix."""
 _SIDES: Final = (("inputs", "in", "const "), ("labels", "label", "const "), ("outputs", "out", ""))
 
 
@@ -30,7 +32,7 @@ def driver_files(program: Program, content: bytes, file: str, prefix: str) -> Ma
     """
     if not program.setups:
         return {}
-    name = _identifier(prefix, ())
+    name = identifier(prefix, ())
     source = (C_SOURCES / "host.c.in").read_text(encoding="utf-8")
     parts = {
         "FILE": _plain(file),
@@ -39,18 +41,18 @@ def driver_files(program: Program, content: bytes, file: str, prefix: str) -> Ma
         "COLUMNS": str(program.target.cores * program.target.columns),
         "CORE_COLUMNS": str(program.target.columns),
         "INTEGERS": _INTEGERS if _has_integers(program) else "",
-        "FUNCTIONS": _FUNCTIONS,
+        "FUNCTIONS": (C_SOURCES / "functions.c.in").read_text(encoding="utf-8") if program.functions else _NO_FUNCTIONS,
         "STEPPED": _STEPPED if learns(program) else "",
         "ENTRIES": "\n".join(_entry(program, name, number) for number in range(len(program.entries))),
     }
     made = re.sub("@([A-Z_]+)@", lambda m: parts[m[1]].replace("@NAME@", name), source)
     header = f"{name}_host"
     board = (C_SOURCES / "s2t_board.h").read_bytes()
-    text = _header(program, name, _plain(file))
+    text = _header(program, name, _plain(file)).replace("@NAME@", name)
     return {f"{header}.h": text.encode(), f"{header}.c": made.encode(), "s2t_board.h": board}
 
 
-def _identifier(text: str, taken: Collection[str]) -> str:
+def identifier(text: str, taken: Collection[str]) -> str:
     """A C identifier for a name, other than those taken."""
     made = re.sub("[^A-Za-z0-9_]+", "_", text).strip("_")[:60] or "unnamed"
     made = f"p{made}" if made[0].isdigit() else made
@@ -88,7 +90,7 @@ def _arguments(program: Program, entry: Entry) -> Iterator[tuple[str, str, int]]
     for side, role, const in _SIDES:
         ports: tuple[tuple[str, int], ...] = getattr(entry, side)
         for name, number in ports:
-            found = _identifier(f"{role}_{name}", taken)
+            found = identifier(f"{role}_{name}", taken)
             taken.add(found)
             yield f"{const}{_TYPES[program.tensors[number].element]} *{found}", found, number
 
@@ -97,7 +99,9 @@ def _names(program: Program) -> list[str]:
     """Identifiers of the entries; those of the driver's own functions are taken."""
     found: list[str] = []
     for entry in program.entries:
-        found.append(_identifier(entry.name, (*found, "load", "get", "put", "problem", "host")))
+        found.append(
+            identifier(entry.name, (*found, "load", "get", "put", "problem", "host", "function", "fetch", "store"))
+        )
     return found
 
 
@@ -109,7 +113,7 @@ def _kept(program: Program) -> list[tuple[str, int]]:
             for slot in ("dst0", "dst1", "aux"):
                 if slot in i.operands and i.operands[slot] not in found:
                     number = i.operands[slot]
-                    found[number] = _identifier(program.tensors[number].name.upper(), found.values())
+                    found[number] = identifier(program.tensors[number].name.upper(), found.values())
     return [(name, number) for number, name in found.items()]
 
 
@@ -169,6 +173,7 @@ def _header(program: Program, name: str, file: str) -> str:
         f"int {name}_get({name}_host *host, uint32_t tensor, float *values);",
         f"int {name}_put({name}_host *host, uint32_t tensor, const float *values);",
         "",
+        *(_FUNCTION_LINES if program.functions else ()),
         "/* A status in words. */",
         f"const char *{name}_problem(int status);",
         "",
@@ -213,6 +218,14 @@ def _entry(program: Program, name: str, number: int) -> str:
     return "\n".join(lines)
 
 
+_FUNCTION_LINES: Final = (
+    "/* Functions of the host: dlc host-functions writes NAME_functions.c, which defines the first. */",
+    "int @NAME@_function(@NAME@_host *host, uint64_t number);",
+    "int @NAME@_fetch(@NAME@_host *host, uint32_t tensor, double *values);",
+    "int @NAME@_store(@NAME@_host *host, uint32_t tensor, const double *values);",
+    "",
+)
+
 _KEPT: Final = """\
 int @NAME@_get(@NAME@_host *host, uint32_t tensor, float *values)
 {
@@ -243,7 +256,7 @@ static int write_integers(@NAME@_host *host, uint64_t number, const int32_t *val
 }
 """
 
-_FUNCTIONS: Final = """\
+_NO_FUNCTIONS: Final = """\
 static int host_function(@NAME@_host *host, uint64_t number)
 {
     (void)host;
