@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dlc_backend_s2train.checks import verified
+from dlc_backend_s2train.checks import verified, verify
 from dlc_backend_s2train.container import read, write
 from dlc_backend_s2train.device import C_SOURCES
 from dlc_backend_s2train.device.driver import driver_files
@@ -113,3 +113,13 @@ def test_functions_of_the_host_are_computed_in_c(tmp_path: Path) -> None:
     output = np.frombuffer(called(tmp_path, tmp_path / "h.s2t", sources, x, SANITIZING[0]), np.float32)
     wanted = Machine(verified(made), "bit-true").run("predict", {"x": x})["y"]
     np.testing.assert_allclose(output.reshape(wanted.shape), wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_registers_in_a_file_are_those_of_its_instructions() -> None:
+    made = with_setups(PROGRAMS["conv_step"]())
+    assert read(memoryview(write(made)), "file") == made and not verify(made)
+    other = replace(made, setups=(replace(made.setups[0], csr=made.setups[0].csr ^ 1), *made.setups[1:]))
+    (found,) = verify(read(memoryview(write(other)), "file"))
+    assert found.code == "bad-registers" and "instruction 0 (" in found.message
+    (found,) = verify(replace(made, setups=made.setups[1:]))
+    assert found.code == "bad-registers"
