@@ -1,6 +1,9 @@
 """Damaged `.s2t` files: each is refused with a byte and a reason, or found wrong by the verifier, or valid.
 
-    python benchmarks/s2t_fuzz.py [--count 20000] [--seed 0] [--seconds 10]
+    python benchmarks/s2t_fuzz.py [--count 20000] [--seed 0] [--seconds 10] [--door reader]
+
+Doors are the reader and the verifier alone, a file, a directory, Python (`dlc.load`), the registers of the simulated
+device, and a C driver that is compiled with sanitizers (`driver-gcc`, `driver-clang`). No illegal program is executed.
 
 File N of a run is drawn from the seed `seed + N`, so a failure is repeated by `--seed S --count 1`. Memory is limited
 to 1 GiB of address space and each file to `--seconds`. Valid programs run in the simulator with its own checks on. The
@@ -12,8 +15,10 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -24,6 +29,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread's buffers would count as
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins" / "backend_s2train")]
 
+from tests.backend_s2train.mutated_doors import DOORS, by_driver  # noqa: E402
 from tests.backend_s2train.mutations import mutated, outcome  # noqa: E402
 
 MEMORY = 1 << 30
@@ -43,7 +49,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for option, default in (("count", 20_000), ("seed", 0), ("seconds", 10)):
         parser.add_argument(f"--{option}", type=int, default=default)
+    drivers = {f"driver-{compiler}": compiler for compiler in ("gcc", "clang")}
+    parser.add_argument("--door", choices=("reader", *DOORS, *drivers), default="reader")
     chosen = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="s2t-fuzz-"))
+    if chosen.door in drivers:
+        numbers = range(chosen.seed, chosen.seed + chosen.count)
+        found = by_driver(numbers, place, drivers[chosen.door])
+        print(f"{found.total()} files: {', '.join(f'{count} {name}' for name, count in found.most_common())}")
+        shutil.rmtree(place)
+        return 0
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGALRM, _hang)
     counts: Counter[str] = Counter()
@@ -53,7 +68,7 @@ def main() -> int:
         began = time.perf_counter()
         signal.alarm(chosen.seconds)
         try:
-            counts[outcome(mutated(number))] += 1
+            counts[outcome(mutated(number)) if chosen.door == "reader" else DOORS[chosen.door](number, place)] += 1
         except Exception:  # noqa: BLE001  # whatever goes wrong is reported with its file
             failures += 1
             print(f"\nFAILED seed {number}\n{traceback.format_exc(limit=-4)}", flush=True)
@@ -62,6 +77,7 @@ def main() -> int:
         slowest = max(slowest, (time.perf_counter() - began, number))
         if number % 500 == 0:
             print(f"\r{number - chosen.seed} files, {failures} failures", end="", flush=True)
+    shutil.rmtree(place)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     text = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     print(f"\r{chosen.count} files in {time.perf_counter() - start:.0f} s: {text}; {failures} failures")

@@ -37,6 +37,7 @@ PACKAGES = {
     "redis-server": "redis-server",
     "mpiexec": "openmpi-bin",
     "mpicc": "libopenmpi-dev openmpi-bin",
+    "iverilog": "iverilog",
 }
 """What tests use → the packages of Debian and Ubuntu that have it."""
 

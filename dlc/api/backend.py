@@ -15,6 +15,7 @@ from dlc.base.level import Level
 from dlc.spec import Configurable
 
 if TYPE_CHECKING:
+    from dlc.api.device_run import DeviceRun
     from dlc.api.plan import Plan
     from dlc.api.profile import MeasuredMachine, Profiler
     from dlc.api.training import Bundle
@@ -313,6 +314,16 @@ class Backend(Configurable, ABC):
     def load_file(self, source: Source) -> Program:
         """As `load`, of a file whose type is among `suffixes`, wherever it lies. Raises DlcError as `load` does."""
         raise self._no_file(source)
+
+    def load_device_run(self, source: Source, wanted: "DeviceRun") -> Program:
+        """As `load_file`, of one function of a device's program, which is looked at while it runs.
+
+        Raises:
+            DlcError: (USAGE) by default: programs of this target are no instructions of a device.
+        """
+        del source
+        message = f"{wanted.flags[0]}: a program of {self.name} has no instructions of a device"
+        raise error("no-effect", message, help="leave it out", exit_code=ExitCode.USAGE)
 
     def limited(self, memory: int) -> "Backend":
         """The backend that loads and checks programs of up to `memory` bytes, where it bounds what a file may take.

@@ -22,6 +22,7 @@ from dlc.runtime.sizes import at_sizes, is_size, with_likely
 
 if TYPE_CHECKING:
     from dlc.api.backend import Backend
+    from dlc.api.device_run import DeviceRun
 
 
 @dataclass(frozen=True)
@@ -68,23 +69,35 @@ def open_program(
     max_memory: int | None = None,
     *,
     only_called: bool = False,
+    device_run: DeviceRun | None = None,
 ) -> Generator[Opened]:
     """The program that `choice.model` names: a directory or file with one, or a model, built into a temporary one.
 
     `only_called`: nothing else is done with a program that is built; its workspace knows backends alone.
+    `device_run`: what is wanted of its run, where it is one of a device's instructions.
     """
-    from dlc.runtime.loading import load, made_by
+    from dlc.runtime.loading import made_by
 
     space = Workspace.open(terminal, cache, BACKENDS if only_called and Path(choice.model).is_dir() else KINDS)
     if Path(choice.model).is_dir() or program_file(space, choice.model):
         refuse_flags(choice)
         backend = made_by(Path(choice.model), space.registry)
-        yield Opened(load(choice.model, space.registry, max_memory=max_memory), space, backend, built=True)
+        yield Opened(_loaded(space, choice.model, max_memory, device_run), space, backend, built=True)
         return
     with tempfile.TemporaryDirectory(prefix="dlc-") as made:
         space.build_into(space.prepare(choice), Path(made))
-        program = load(made, space.registry, max_memory=max_memory)
+        program = _loaded(space, made, max_memory, device_run)
         yield Opened(program, space, made_by(Path(made), space.registry), built=False)
+
+
+def _loaded(space: Workspace, subject: str, max_memory: int | None, device_run: DeviceRun | None) -> Program:
+    from dlc.runtime.loading import load, made_by
+
+    if device_run is None or not device_run.flags:
+        return load(subject, space.registry, max_memory=max_memory)
+    found = built_file(space, subject, max_memory)
+    backend, source = found or (made_by(Path(subject), space.registry), Source(Path(subject)))
+    return backend.load_device_run(source, device_run)
 
 
 @contextmanager

@@ -152,7 +152,7 @@ def after_backward(o: Operation, g: Array) -> dict[str, Array]:
     if flags & ADD:
         g = g + given["res"].reshape(g.shape)
     if flags & ADD_SINGLE:
-        _, rstd, scale, _ = rows(given["bn1"], g)
+        _, rstd, scale, _ = rows(given["aux" if flags & BN_BACKWARD_2 else "bn1"], g)
         g = g + given["res"].reshape(g.shape) * (single(1) / rstd / scale)
     if flags & DROPOUT:
         g = np.where(given["aux"].reshape(g.shape), g * o.numbers.factor, single(0))

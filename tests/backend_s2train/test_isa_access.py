@@ -50,6 +50,16 @@ GOOD = [
         made(Opcode.CONV, S.BACKWARD, F.ADD_SINGLE | F.BN_BACKWARD, "src0", "src1", "dst0", "bn0", "bn1", "res"),
         "r r w r r r",
     ),
+    # It has one beside two others: the published chain of a single residual, relu and two norms.
+    (
+        made(
+            Opcode.CONV,
+            S.BACKWARD,
+            F.ADD_SINGLE | F.MASK_READ | F.BN_BACKWARD | F.BN_BACKWARD_2,
+            *("src0", "src1", "dst0", "dst1", "mask", "bn0", "bn1", "res", "aux"),
+        ),
+        "r r w w r r r r r",
+    ),
     # The gradient before the norm goes to dst1.
     (
         made(Opcode.CONV, S.BACKWARD, F.BN_BACKWARD, "src0", "src1", "dst0", "dst1", "bn0"),

@@ -93,6 +93,23 @@ def test_fused_backward_is_the_composition_bit_for_bit(mode: Mode, window: int, 
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_three_norms_in_one_word_are_the_composition(mode: Mode) -> None:
+    """A single residual, a mask and two norms: the addend's norm is in `aux`."""
+    x, w, dy = convolution(G)
+    n, c, h, v = x.shape[0], 3, 8, 8
+    own, bn0, bn1, res = norm_of(c, 3), norm_of(c, 1), norm_of(c, 2), halves(4, n, c, h, v)
+    mask = np.random.default_rng(3).random((n, c, h, v)) < 0.6
+    flags = Flag.ADD_SINGLE | Flag.MASK_READ | Flag.BN_BACKWARD | Flag.BN_BACKWARD_2
+    given: Any = {"also": ("dst1",), "res": res, "aux": own, "mask": mask, "bn0": bn0, "bn1": bn1}
+    fused = do(Opcode.CONV, Stage.BACKWARD, flags, G, HYPER, mode=mode, src0=dy, src1=w, **given)
+    g = do(Opcode.CONV, Stage.BACKWARD, NO_FLAGS, G, splitting=OUT, mode=mode, src0=dy, src1=w)["dst0"]
+    g = eltwise(g, Flag.ADD_SINGLE, Stage.BACKWARD, res=res, bn1=own)["dst0"]
+    g = eltwise(g, Flag.MASK_READ, Stage.BACKWARD, mask=mask)["dst0"]
+    last = eltwise(g, Flag.BN_BACKWARD | Flag.BN_BACKWARD_2, Stage.BACKWARD, bn0=bn0, bn1=bn1)
+    assert same_bits(fused["dst0"], last["dst0"]) and same_bits(fused["dst1"], last["dst1"])
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_residual_block_agrees_with_torch(mode: Mode) -> None:
     """relu(bn(conv(x)) + r), pooled by 2: value and all gradients."""
     x, w, _ = convolution(G, 20)

@@ -140,6 +140,8 @@ def _shapes(i: Instruction, g: Geometry | None) -> dict[Slot, tuple[tuple[int, .
     found["dst1"] = (statistics, whole) if Flag.BN_TRAIN in i.flags else (after, half)
     if Flag.BN_TRAIN in i.flags and i.stage:
         found["src1"] = (after, half)
+    if Flag.ADD_SINGLE in i.flags and Flag.BN_BACKWARD_2 in i.flags:
+        found["aux"] = ((4, c), half)
     if Splitting.ACCUMULATE_IN in i.splitting:
         found["aux"] = (result, whole)
     if Flag.SOFTMAX_CE in i.flags:
@@ -174,7 +176,8 @@ def _values(slot: str, shape: tuple[int, ...], element: Element, rng: np.random.
             if odd and slot in ("src0", "res"):
                 strange = rng.choice([np.nan, np.inf, -np.inf, -0.0, 6e-8, 65504.0, 0.0], shape)
                 values = np.where(rng.random(shape) < 0.2, strange, values).astype(np.float32)
-            return np.abs(values) + np.float32(0.25) if slot in POSITIVE else values
+            positive = slot in POSITIVE or (slot == "aux" and element is Element.FP16)
+            return np.abs(values) + np.float32(0.25) if positive else values
 
 
 @settings(max_examples=300)

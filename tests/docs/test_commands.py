@@ -22,8 +22,8 @@ OWN_CACHE = (
     "docs/writing-a-plugin.md",
 )
 """Pages that show what a first build does, or what a cache holds; the others build the same few programs."""
-OWN_PROCESSES = ("docs/distributed.md",)
-"""Pages whose launcher has to be the parent of dlc."""
+OWN_PROCESSES = ("docs/distributed.md", "docs/s2train-host.md")
+"""Pages where other programs start dlc and speak to it."""
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(not b.skipped for b in shell_blocks(p))], ids=name_of)

@@ -35,6 +35,50 @@ Time = Annotated[bool, typer.Option("--time", help="Measure repeated calls: medi
 Calls = Annotated[
     int | None, typer.Option("--calls", metavar="N", min=1, help="Number of calls that --time makes. [default: 50]")
 ]
+_DEVICE = "Programs for a device"
+Entry = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Run this function of the program, as step of a training program.",
+        show_default=False,
+        rich_help_panel=_DEVICE,
+    ),
+]
+Until = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Stop after instruction N, numbered as dlc show does; its results are the outputs.",
+        rich_help_panel=_DEVICE,
+    ),
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Write the estimated cycles of every unit as a trace for Perfetto or chrome://tracing.",
+        rich_help_panel=_DEVICE,
+    ),
+]
+Dump = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write what every instruction reads and writes, and its registers, as .npy and $readmemh hex.",
+        rich_help_panel=_DEVICE,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="COMMAND",
+        help="Compare with a device after every instruction: a command that speaks the device's protocol.",
+        show_default=False,
+        rich_help_panel=_DEVICE,
+    ),
+]
 _CALLS = 50
 """That --time makes by default."""
 
@@ -50,19 +94,30 @@ def run(
     output: Outputs = None,
     timed: Time = False,
     calls: Calls = None,
+    entry: Entry = "",
+    until: Until = None,
+    trace: Trace = None,
+    dump: Dump = None,
+    device: Device = "",
     max_memory: flags.MaxMemory = None,
     quiet: flags.Quiet = False,
     json: flags.Json = False,
 ) -> Outcome:
     """Run a program, or a model that is built first, on files or random inputs."""
     del json
+    from dlc.api.device_run import DeviceRun
     from dlc.cli.programs import call, gather_feeds, open_program, tell_random
     from dlc.runtime.feeds import write_arrays
 
     terminal: Terminal = ctx.obj
     terminal.quiet = quiet
     _check(output, timed, calls)
-    with open_program(terminal, options.of(subject), cache, max_memory, only_called=True) as opened:
+    wanted = DeviceRun(entry, until, trace, dump, device, terminal.log)
+    if timed and wanted.flags:
+        message = f"{wanted.flags[0]} and --time do not go together: what is looked at is not timed"
+        raise error("no-effect", message, help="leave one of them out", exit_code=ExitCode.USAGE)
+    choice = options.of(subject)
+    with open_program(terminal, choice, cache, max_memory, only_called=True, device_run=wanted) as opened:
         feeds, random = gather_feeds(opened.program, inputs or (), seed)
         tell_random(terminal, random, seed)
         found = call(opened.program, feeds)
@@ -75,6 +130,10 @@ def run(
             "seed": seed,
             "outputs": [row.json() for row in rows],
         }
+        for name, path in (("trace", trace), ("dump", dump)):
+            if path:
+                terminal.log(f"{name}: {path}")
+                data[name] = str(path)
         if timed:
             times = _times(opened.program, feeds, found, calls or _CALLS)
             text += f"\n\n{_times_text(times)}"

@@ -1,9 +1,15 @@
 """Programs for the S2Train accelerator. Holds the hooks only; what they name is imported when it is used."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from dlc import Lazy, hookimpl
 from dlc_backend_s2train.defaults import PLACED, REST, STEP, WORDED
+
+if TYPE_CHECKING:
+    import typer
 
 __version__ = "0.1.0"
 
@@ -39,3 +45,12 @@ def dlc_pipelines() -> Mapping[str, str]:
     s2train-host is what s2train was called when it refused what no instruction computes."""
     found = {"s2train": PLACED, "s2train-v1": f"{WORDED},{REST}"}
     return {**found, "s2train-host": PLACED, "s2train-step": f"{STEP},{PLACED}"}
+
+
+@hookimpl
+def dlc_commands(app: typer.Typer) -> None:
+    """Assembler and disassembler of files, the simulator as a device, and functions of the host in C."""
+    from dlc_backend_s2train.device.commands import asm, board, disasm, host_functions
+
+    for command in (asm, disasm, board, host_functions):
+        app.command()(command)

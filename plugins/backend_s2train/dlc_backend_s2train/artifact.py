@@ -22,6 +22,8 @@ from dlc_backend_s2train.codes import Arena, Element
 from dlc_backend_s2train.container import write
 from dlc_backend_s2train.cost.figures import cost_facts
 from dlc_backend_s2train.defaults import SUFFIX
+from dlc_backend_s2train.device.driver import driver_files
+from dlc_backend_s2train.device.registers import with_setups
 from dlc_backend_s2train.emit import ALIGN, program_of
 from dlc_backend_s2train.instruction import S2Host, S2Instruction
 from dlc_backend_s2train.program import Entry, Program
@@ -62,7 +64,9 @@ def artifact_of(plan: Plan, options: Options, report: Report) -> Artifact:
     name = f"{options.prefix or 'model'}{SUFFIX}"
     signature = signature_of(program, program.entries[0])
     facts = {**planned, **memory_of(program), **_costs(program, program.entries[0], options, report)}
-    return Artifact(str(options), {name: write(program)}, name, signature, facts)
+    content = write(program)
+    files = {name: content, **driver_files(program, content, name, options.prefix or "model")}
+    return Artifact(str(options), files, name, signature, facts)
 
 
 def training_artifact(bundle: Bundle, options: Options, report: Report) -> Artifact:
@@ -82,7 +86,9 @@ def training_artifact(bundle: Bundle, options: Options, report: Report) -> Artif
     meta |= {key: str(value) for key, value in bundle.facts.items()}
     known = {**plans["step"].facts, **_coverage(plans["step"])}
     program = _program(plans, options, report, known, meta)
-    files: dict[str, bytes] = {f"{prefix}{SUFFIX}": write(program)}
+    content = write(program)
+    files: dict[str, bytes] = {f"{prefix}{SUFFIX}": content}
+    files |= driver_files(program, content, f"{prefix}{SUFFIX}", prefix)
     if template:
         files[meta["template"]] = template
     entry = next(e for e in program.entries if e.name == "predict")
@@ -113,6 +119,10 @@ def _program(
     for plan in plans.values():
         _check(plan)
     made = program_of(plans)
+    try:
+        made = with_setups(made)
+    except DlcError as problem:
+        report.note(f"the file has no registers of the array: {problem.diagnostics[0].message}")
     made = with_words(made) if options.isa == "v1" else made
     more = {**(more or {}), **_ranges(plans)}
     meta = {"dlc": dlc.__version__, "dlc-backend-s2train": dlc_backend_s2train.__version__, "target": str(options)}

@@ -10,6 +10,7 @@ from dlc import Artifact, Backend, Description, Region, Report, Source, option
 from dlc_backend_s2train.defaults import LIMIT, SUFFIX, TRAINING
 
 if TYPE_CHECKING:
+    from dlc.api.device_run import DeviceRun
     from dlc.api.plan import Plan
     from dlc.api.training import Bundle
     from dlc.runtime.array_program import ArrayProgram
@@ -101,6 +102,12 @@ class S2Train(Backend):
         from dlc_backend_s2train.simulator.loading import load_file
 
         return load_file(source, self.simulate, self.memory_limit)
+
+    def load_device_run(self, source: Source, wanted: "DeviceRun") -> "ArrayProgram":
+        """An entry in the simulator, traced, dumped or compared with a device as it runs."""
+        from dlc_backend_s2train.device.bring_up import bring_up
+
+        return bring_up(source, self.simulate, self.memory_limit, wanted)
 
     def describe(self, source: Source) -> Description:
         """Entries, memory, tensors, instructions."""

@@ -29,7 +29,7 @@ _FLAGS: Final = {
     Flag.MASK_WRITE: "writes y > 0 to `mask`",
     Flag.MASK_READ: "multiplies by the bits of `mask`",
     Flag.ADD: "adds `res`",
-    Flag.ADD_SINGLE: "adds `res` times std / scale of `bn1`: it is the gradient after that norm's backward",
+    Flag.ADD_SINGLE: "adds `res` times std / scale of `bn1` (of `aux` with `bn_backward_2`): it comes after that norm",
     Flag.BN_FORWARD: "(y - mean) / std * scale + shift with `bn0`",
     Flag.BN_BACKWARD: "`dst0` is the gradient times scale / std of `bn0`",
     Flag.BN_BACKWARD_2: "`dst1` is the gradient times scale / std of `bn1`",
@@ -157,7 +157,7 @@ def _flag_row(bit: int, flag: Flag) -> tuple[str, ...]:
 def _use(use: Use) -> str:
     """`src1` read with `bn_train`."""
     conditions = [f"`{spelled(bit)}`" for bits in (use.flags, use.splitting) for bit in bits]
-    condition = f" with {' or '.join(conditions)}" if conditions else ""
+    condition = f" with {(' and ' if use.together else ' or ').join(conditions)}" if conditions else ""
     return f"`{use.slot}` {use.way}{condition}{', optional' if use.optional else ''}"
 
 

@@ -189,6 +189,21 @@ class Numbered:
 
 
 @dataclass(frozen=True)
+class Setup:
+    """What the registers hold while an instruction runs, the same in all columns."""
+
+    csr: int = 0
+    """Of every processing element: bits 0 and 1 the stride, 2 to 5 the kernel (one of 1x1, 3x3, 16x16), 6 and 7 the
+    mode (0 fully connected, 1 convolution, 2 convolution with a mask), 8 to 13 the accumulators that count."""
+    norm_config: int = 0
+    pool_config: int = 0
+    resets: int = 0
+    """A bit for each unit of `device.registers.RESETS`, in their order, that is reset before."""
+    norms: int = 0
+    """A bit for each of `device.registers.NORMS` that the host reads from memory and writes to registers before."""
+
+
+@dataclass(frozen=True)
 class Program:
     """A whole binary."""
 
@@ -211,3 +226,5 @@ class Program:
     """What the words' numbers of tensors stand for, by begin."""
     functions: tuple[Function, ...] = ()
     """What HOST instructions compute."""
+    setups: tuple[Setup, ...] = ()
+    """What the registers of the array hold for each instruction, as `device.registers.setup_of` has it; or none."""

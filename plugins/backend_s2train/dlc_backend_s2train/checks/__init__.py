@@ -28,8 +28,8 @@ def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     weight is read behind its update; no instruction writes over what it still reads; tokens are paired; entries lie
     inside the instructions, and their outputs are written; a loss scale that the host may change is everywhere the
     same; what changes nothing is as in every other program; the program takes at most `limit` bytes of memory, if there
-    is one; words of version 1, where there are some, say what the instructions say; frames, where there are some, are
-    those of the instructions, and decoded again they are the tensors.
+    is one; words of version 1 and registers, where there are some, say what the instructions say; frames, where there
+    are some, are those of the instructions, and decoded again they are the tensors.
     """
     from dlc_backend_s2train.checks.canonical import canonical_problems, word_problems
     from dlc_backend_s2train.checks.declarations import (
@@ -40,6 +40,7 @@ def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     )
     from dlc_backend_s2train.checks.flow import entry_problems
     from dlc_backend_s2train.checks.instructions import instruction_problems
+    from dlc_backend_s2train.checks.setups import setup_problems
 
     first = chain(storage_problems(program), tensor_problems(program), function_problems(program))
     found = list(islice(first, MOST))
@@ -53,7 +54,7 @@ def verify(program: Program, limit: int | None = None) -> list[Diagnostic]:
     if not any(problem.code in ("no-such-number", "bad-instruction") for problem in found):
         found += islice(word_problems(program), MOST - len(found))
     if not found:
-        found += islice(canonical_problems(program), MOST)
+        found += islice(chain(canonical_problems(program), setup_problems(program)), MOST)
     if program.frames and not found:
         from dlc_backend_s2train.checks.frames import frame_problems  # few programs have frames
 

@@ -67,7 +67,8 @@ def sample_problems(program: Program, instruction: Instruction, wanted: Mapping[
     if instruction.geometry is None or samples is None:
         return
     n = program.geometries[instruction.geometry].n
-    if instruction.opcode not in _BY_SAMPLE or instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE):
+    whole = instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE) or _THREE_NORMS in instruction.flags
+    if instruction.opcode not in _BY_SAMPLE or whole:
         yield f"it works on whole batches, but its geometry names the samples {samples[0]} to {samples[1]}"
         return
     if not 0 <= samples[0] < samples[1] <= n:
@@ -103,6 +104,8 @@ def number_problems(program: Program, instruction: Instruction) -> Iterator[str]
 
 _POINTWISE: Final = frozenset((Opcode.ELTWISE, Opcode.COPY, Opcode.UPDATE, Opcode.LOSS))
 """Opcodes that write an element when they have read what it depends on, so that results may replace operands."""
+_THREE_NORMS: Final = Flag.ADD_SINGLE | Flag.BN_BACKWARD_2
+"""With both, `aux` is the [4, C] of the addend's norm."""
 _STREAMED: Final[frozenset[str]] = frozenset(("res", "aux"))
 """Operands that a result may replace in every opcode: each element is read just before its own is written."""
 
@@ -203,7 +206,8 @@ def _collisions(program: Program, instruction: Instruction, reading: Reading) ->
         read = other if written == [one] else one
         elements = {program.tensors[reading.tensors[slot]].element for slot in (one, other)}
         alike = spans[one] == spans[other] and len(elements) == 1
-        if not (alike and (instruction.opcode in _POINTWISE or read in _STREAMED)):
+        streamed = read in _STREAMED and not (read == "aux" and _THREE_NORMS in instruction.flags)
+        if not (alike and (instruction.opcode in _POINTWISE or streamed)):
             yield f"{first} and {second}, share bytes, and {written[0]} is written while {read} is read"
 
 

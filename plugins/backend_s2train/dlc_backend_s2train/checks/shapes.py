@@ -203,6 +203,8 @@ def _post_backward(g: Shape, i: Instruction) -> dict[Slot, Wanted]:
         found[slot] = Wanted(g, _HALF, True)
     found["mask"] = Wanted(g, _BIT, True)
     found["aux"] = Wanted(g, _BIT, True)
+    if Flag.ADD_SINGLE in i.flags and Flag.BN_BACKWARD_2 in i.flags:
+        found["aux"] = Wanted((4, _channel_count(g, i)), _FLOAT)
     if Flag.BN_TRAIN in i.flags:
         found["src1"] = Wanted(g, _HALF, True)
     return {**found, **_norms(i, _channel_count(g, i))}

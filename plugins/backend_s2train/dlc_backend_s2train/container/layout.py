@@ -205,6 +205,18 @@ NUM1: Final = Record(
 )
 
 
+REGS: Final = Record(
+    (
+        Field("csr", "u32", "of every processing element"),
+        Field("norm_config", "u32", "bits 0 to 20 of the control word"),
+        Field("pool_config", "u32", "bits 21 to 49"),
+        Field("resets", "u16", "a bit for each unit that is reset before"),
+        Field("norms", "u16", "bits 0 to 2: mean, 1/std #1, 1/std #2 are loaded"),
+    ),
+    limit=1 << 18,
+)
+
+
 @dataclass(frozen=True)
 class Section:
     """A kind of section."""
@@ -240,6 +252,7 @@ SECTIONS: Final = (
     Section("META", "provenance", META),
     Section("HOST", "functions of the host, as text", HOST, needed=False),
     Section("HARG", "tensors that host functions read and write", HARG, needed=False),
+    Section("REGS", "registers of the array, for each instruction", REGS, needed=False),
     Section("PERF", "figures of traffic and cycles; readers may skip it", needed=False, must=False),
 )
 SECTION_OF: Final = {s.fourcc: s for s in SECTIONS}

@@ -17,6 +17,7 @@ from dlc_backend_s2train.container.layout import (
     KINDS,
     META,
     NUM1,
+    REGS,
     SECTION_OF,
     SIDES,
     STOR,
@@ -36,6 +37,7 @@ from dlc_backend_s2train.program import (
     Instruction,
     Numbered,
     Program,
+    Setup,
     Storage,
     Tensor,
 )
@@ -79,6 +81,7 @@ def read(data: memoryview, name: str) -> Program:
         _legacy(span["INS1"]) if "INS1" in span else (),
         _numbering(span["NUM1"], len(tensors), len(instructions)) if "NUM1" in span else (),
         functions=functions,
+        setups=tuple(Setup(**v) for _, _, v, _ in rows_of(span["REGS"], REGS)) if "REGS" in span else (),
     )
 
 

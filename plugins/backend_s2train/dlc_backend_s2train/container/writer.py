@@ -27,6 +27,7 @@ from dlc_backend_s2train.container.layout import (
     MUST_UNDERSTAND,
     NUM1,
     RANK,
+    REGS,
     SECTION_OF,
     SECTIONS,
     SIDES,
@@ -125,10 +126,10 @@ def _header(program: Program, sections: int, size: int, table_crc: int) -> Value
 def _contents(p: Program) -> Iterator[_Content]:
     yield _records("TENS", TENS, map(_tensor, p.tensors), [(t.name,) for t in p.tensors])
     yield _records("STOR", STOR, map(_storage, p.storages))
-    yield _records("GEOM", GEOM, map(_plain, p.geometries))
-    yield _records("HYPR", HYPR, map(_plain, p.hypers))
+    yield _records("GEOM", GEOM, map(plain, p.geometries))
+    yield _records("HYPR", HYPR, map(plain, p.hypers))
     yield _words("INS2", [encode(i) for i in p.instructions])
-    yield _records("ENTR", ENTR, map(_plain, p.entries), [(e.name,) for e in p.entries])
+    yield _records("ENTR", ENTR, map(plain, p.entries), [(e.name,) for e in p.entries])
     bound = [
         (number, kind, name, tensor)
         for number, entry in enumerate(p.entries)
@@ -147,7 +148,9 @@ def _contents(p: Program) -> Iterator[_Content]:
     if p.legacy:
         yield _words("INS1", p.legacy)
     if p.numbering:
-        yield _records("NUM1", NUM1, map(_plain, p.numbering))
+        yield _records("NUM1", NUM1, map(plain, p.numbering))
+    if p.setups:
+        yield _records("REGS", REGS, map(plain, p.setups))
     if p.frames:
         yield _Content("FRAM", 1, [p.frames])
 
@@ -207,10 +210,10 @@ def _tensor(tensor: Tensor) -> Values:
 
 
 def _storage(storage: Storage) -> Values:
-    return {**_plain(storage), "arena": storage.arena.value}
+    return {**plain(storage), "arena": storage.arena.value}
 
 
-def _plain(value: object) -> Values:
+def plain(value: object) -> Values:
     """A record's fields bear the names of the value's."""
     return {f.name: getattr(value, f.name) for f in fields(value)}  # pyright: ignore[reportArgumentType]  # a dataclass
 

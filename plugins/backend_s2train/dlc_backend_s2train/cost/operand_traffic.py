@@ -28,7 +28,7 @@ import numpy as np
 
 from dlc_backend_s2train.codes import Element, Flag, Role, Slot, Splitting, Stage, Way
 from dlc_backend_s2train.isa.access import operands_of
-from dlc_backend_s2train.isa.instruction_set import PRODUCTS, Opcode
+from dlc_backend_s2train.isa.instruction_set import PRODUCTS, THREE_NORMS, Opcode
 from dlc_backend_s2train.program import Entry, Instruction, Program
 
 
@@ -221,7 +221,7 @@ class _Fused:
         """
         found = Touched()
         if Flag.ADD_SINGLE in self.of.flags:
-            count, size = amount(self.program, self.of, "bn1")
+            count, size = amount(self.program, self.of, "aux" if THREE_NORMS in self.of.flags else "bn1")
             found += Touched(read=-count, read_bytes=-size)
         number = self.of.geometry
         if number is None or self.of.opcode not in PRODUCTS or not self.of.flags & _COUNTED or self._biased:

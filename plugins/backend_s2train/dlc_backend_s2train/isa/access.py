@@ -14,6 +14,7 @@ from dlc_backend_s2train.codes import NO_FLAGS, OPERANDS, Flag, Need, Slot, Spli
 from dlc_backend_s2train.isa.instruction_set import (
     FORM_OF,
     POOLS,
+    THREE_NORMS,
     Form,
     Use,
     spelled,
@@ -43,7 +44,6 @@ DEMANDS: Final = (
 EXCLUSIONS: Final = (
     (Flag.POOL_2, Flag.POOL_4, "one window at a time"),
     (Flag.ADD, Flag.ADD_SINGLE, "one addend at a time"),
-    (Flag.ADD_SINGLE, Flag.BN_BACKWARD_2, "`bn1` is the addend's norm, or the second one"),
     (Flag.BN_TRAIN, Flag.BN_FORWARD, "one norm at a time"),
     (Flag.BN_TRAIN, Flag.BN_BACKWARD_2, "`bn1` and `dst1` belong to the norm in training mode"),
     (Flag.BN_TRAIN, Flag.ADD_SINGLE, "`bn1` belongs to the norm in training mode"),
@@ -124,8 +124,12 @@ def flag_faults(form: Form, stage: Stage, flags: Flag, splitting: Splitting) -> 
     both = splitting & (Splitting.ACCUMULATE_IN | Splitting.ACCUMULATE_OUT)
     if both and not form.accumulates:
         yield f"it has no {_words(both)}"
-    elif Splitting.ACCUMULATE_IN in both and flags & AUX_FLAGS:
-        yield f"accumulate_in and {_words(flags & AUX_FLAGS)} both want operand aux"
+    else:
+        wanting = flags & AUX_FLAGS | (flags & THREE_NORMS if THREE_NORMS in flags else NO_FLAGS)
+        if Splitting.ACCUMULATE_IN in both and wanting:
+            yield f"accumulate_in and {_words(wanting)} both want operand aux"
+        elif THREE_NORMS in flags and Flag.DROPOUT in flags:
+            yield f"dropout and {_words(THREE_NORMS)} both want operand aux"
     if Splitting.ACCUMULATE_OUT in both and flags:
         yield f"accumulate_out leaves the post-processing unit out, but {_words(flags)} is set"
 

@@ -56,11 +56,12 @@ class Use:
     slot: Slot
     way: Way
     flags: Flag = NO_FLAGS
-    """Any of these is set."""
+    """Any of these is set; with `together`, all of them."""
     splitting: Splitting = NO_SPLITTING
     """This bit is set."""
     optional: bool = False
     """The instruction does without it."""
+    together: bool = False
 
     def holds(self, flags: Flag, splitting: Splitting) -> bool:
         """Whether the operand stands in an instruction with these bits."""
@@ -68,6 +69,8 @@ class Use:
         if self.slot == "dst1" and self.optional and Splitting.ACCUMULATE_OUT in splitting:
             return False
         always = not self.flags and not self.splitting
+        if self.together:
+            return self.flags in flags
         return always or bool(self.flags & flags) or bool(self.splitting & splitting)
 
 
@@ -107,6 +110,9 @@ class Row:
 
 
 POOLS: Final = Flag.POOL_2 | Flag.POOL_4
+THREE_NORMS: Final = Flag.ADD_SINGLE | Flag.BN_BACKWARD_2
+"""With both, `bn1` is the second norm and `aux` that of the addend: the published chain of a single residual, relu and
+two norms in one word."""
 _FORWARD: Final = Flag.RELU | Flag.MASK_WRITE | Flag.ADD | Flag.BN_FORWARD | Flag.DROPOUT
 _FORWARD_POOL: Final = POOLS | Flag.POINTER_WRITE
 _BACKWARD: Final = Flag.MASK_READ | Flag.ADD | Flag.ADD_SINGLE | Flag.DROPOUT | Flag.BN_BACKWARD | Flag.BN_BACKWARD_2
@@ -145,6 +151,7 @@ _PPU_BACKWARD: Final = (
     Use("mask", Way.READ, Flag.MASK_READ),
     Use("bn0", Way.READ, Flag.BN_BACKWARD),
     Use("bn1", Way.READ, Flag.BN_BACKWARD_2 | Flag.ADD_SINGLE),
+    Use("aux", Way.READ, THREE_NORMS, together=True),
     Use("dst1", Way.WRITE, Flag.BN_BACKWARD_2),
     # The gradient before the norm, for the other branch of a residual block.
     Use("dst1", Way.WRITE, optional=True),

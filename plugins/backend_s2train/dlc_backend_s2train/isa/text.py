@@ -135,25 +135,34 @@ def parse_v2(text: str, source: str = "<text>") -> tuple[Instruction, ...]:
     tokens = Tokens(text, source)
     instructions: list[Instruction] = []
     while tokens.current.kind != "end":
-        at = tokens.current.offset
-        opcode = _OPCODES[_one_of(tokens, _OPCODES, "an opcode")]
-        stages = _STAGES_OF[opcode]
-        here = _same_line(tokens) and tokens.current.text in _STAGES
-        stage = _STAGES[_one_of(tokens, map(spelled, stages), "a stage")] if here or len(stages) > 1 else stages[0]
-        line = _Line.read(tokens, v2.NONE, _FLAGS, OPERANDS, {**dict.fromkeys(_NUMBERS, ()), "splitting": ()})
-        flags, splitting = NO_FLAGS, _DEFAULTS.splitting if line.splitting is None else NO_SPLITTING
-        for name in line.flags:
-            flags |= _FLAGS[name]
-        for name in line.splitting or ():
-            splitting |= _SPLITTINGS[name]
-        operands: dict[Any, int] = line.operands
-        made = Instruction(opcode, stage, flags, splitting, operands=operands, **line.clauses)
-        try:
-            access(made)
-        except DlcError as refused:
-            raise _placed(tokens, at, refused) from None
-        instructions.append(made)
+        instructions.append(parse_instruction(tokens))
     return tuple(instructions)
+
+
+def parse_instruction(tokens: Tokens) -> Instruction:
+    """Consume an instruction of version 2, up to the end of its line.
+
+    Raises:
+        DlcError: as `parse_v2`.
+    """
+    at = tokens.current.offset
+    opcode = _OPCODES[_one_of(tokens, _OPCODES, "an opcode")]
+    stages = _STAGES_OF[opcode]
+    here = _same_line(tokens) and tokens.current.text in _STAGES
+    stage = _STAGES[_one_of(tokens, map(spelled, stages), "a stage")] if here or len(stages) > 1 else stages[0]
+    line = _Line.read(tokens, v2.NONE, _FLAGS, OPERANDS, {**dict.fromkeys(_NUMBERS, ()), "splitting": ()})
+    flags, splitting = NO_FLAGS, _DEFAULTS.splitting if line.splitting is None else NO_SPLITTING
+    for name in line.flags:
+        flags |= _FLAGS[name]
+    for name in line.splitting or ():
+        splitting |= _SPLITTINGS[name]
+    operands: dict[Any, int] = line.operands
+    made = Instruction(opcode, stage, flags, splitting, operands=operands, **line.clauses)
+    try:
+        access(made)
+    except DlcError as refused:
+        raise _placed(tokens, at, refused) from None
+    return made
 
 
 @dataclass

@@ -19,7 +19,7 @@ from dlc_backend_s2train.defaults import LIMIT
 from dlc_backend_s2train.program import Entry, Program
 from dlc_backend_s2train.simulator.machine import Machine
 from dlc_backend_s2train.simulator.operands import Mode
-from dlc_backend_s2train.simulator.training import SimulatedTraining, entry_of, identity_of
+from dlc_backend_s2train.simulator.training import SimulatedTraining, entry_of, identity_of, learns
 
 
 def load(directory: Path, limit: int) -> ArrayProgram | SimulatedTraining:
@@ -47,7 +47,7 @@ def load_file(source: Source, mode: Mode, limit: int = LIMIT) -> ArrayProgram | 
         raise _unusable(source, "it has no entry that could be called")
     machine = Machine(found, mode)
     entries = {entry.name: entry for entry in program.entries}
-    if {"predict", "step", "evaluate"} <= entries.keys() and all(_tells_loss(entries[n]) for n in ("step", "evaluate")):
+    if learns(program):
         return _trained(source, machine, {name: _signature(source, program, e) for name, e in entries.items()})
     first = program.entries[0]
     return entry_of(machine, first.name, _signature(source, program, first))
@@ -58,10 +58,6 @@ def _signature(source: Source, program: Program, entry: Entry) -> Signature:
         return signature_of(program, entry)
     except ValueError as problem:
         raise _unusable(source, f"its meta data do not tell what its inputs may be: {problem}") from None
-
-
-def _tells_loss(entry: Entry) -> bool:
-    return any(name == "loss" for name, _ in entry.outputs)
 
 
 def _trained(source: Source, machine: Machine, entries: Mapping[str, Signature]) -> SimulatedTraining:

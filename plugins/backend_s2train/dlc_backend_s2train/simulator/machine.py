@@ -17,12 +17,13 @@ import numpy as np
 
 from dlc_backend_s2train.checks import Verified
 from dlc_backend_s2train.codes import Flag, Slot, Stage
-from dlc_backend_s2train.isa.access import access, operands_of
-from dlc_backend_s2train.isa.instruction_set import ROW_OF, Opcode
+from dlc_backend_s2train.isa.access import access
+from dlc_backend_s2train.isa.instruction_set import ROW_OF, THREE_NORMS, Opcode
 from dlc_backend_s2train.program import Entry, Function, Hyper, Instruction, Program
 from dlc_backend_s2train.simulator.arithmetic import compute
 from dlc_backend_s2train.simulator.memory import Memory, title
 from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, Operands
+from dlc_backend_s2train.simulator.tensor_names import tensor_called
 
 if TYPE_CHECKING:
     from dlc.base.diagnostics import DlcError
@@ -94,18 +95,36 @@ class Machine:
             DlcError: no such entry; inputs that are missing, unknown or of another shape; operands that do not fit;
                 when `checked`, a read of what is not there.
         """
-        function = self._entry(entry)
+        function = self.entry(entry)
+        run = self.begin(entry, inputs)
+        for number in range(function.begin, function.end):
+            self.execute(number, run)
+            if watch is not None:
+                watch(number)
+        return {name: self._memory.read(self._memory.span(tensor)) for name, tensor in function.outputs}
+
+    def begin(self, entry: str, inputs: Mapping[str, Array]) -> int:
+        """Begin a run of an entry, whose instructions the caller executes: how often the entry ran before.
+
+        Raises:
+            DlcError: as `run`, of entry and inputs.
+        """
+        function = self.entry(entry)
         if self._memory.shadow:
             self._memory.shadow.forget()
         self._take(function, inputs)
         run = self._runs[entry]
         self._runs[entry] = run + 1
         self.overflow = False
-        for number in range(function.begin, function.end):
-            self._execute(number, run)
-            if watch is not None:
-                watch(number)
-        return {name: self._memory.read(self._memory.span(tensor)) for name, tensor in function.outputs}
+        return run
+
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """What memory holds there."""
+        return self._memory.bytes_at(address, size)
+
+    def put_bytes(self, address: int, data: bytes) -> None:
+        """Put bytes into memory."""
+        self._memory.put_bytes(address, data)
 
     def read(self, tensor: int | str, entry: str = "") -> Array:
         """What a tensor holds now, by number or by its name, in an entry where several have that.
@@ -139,7 +158,8 @@ class Machine:
         self._memory.put_weights(snapshot.weights)
         self._runs = dict(snapshot.runs)
 
-    def _execute(self, number: int, run: int) -> None:
+    def execute(self, number: int, run: int) -> None:
+        """One instruction of a run that `begin` began; raises DlcError as `run`."""
         instruction = self.program.instructions[number]
         ways = self._ways[number]
         if instruction.opcode in (Opcode.FRAME, Opcode.STORE):
@@ -196,7 +216,8 @@ class Machine:
         for name, number in wanted.items():
             self.write(number, np.asarray(inputs[name]))
 
-    def _entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> Entry:
+        """The entry of a name; raises DlcError where there is none."""
         for entry in self.program.entries:
             if entry.name == name:
                 return entry
@@ -213,7 +234,8 @@ def _rows(program: Program, instruction: Instruction, slot: Slot) -> tuple[int, 
     """Which samples of an operand an instruction touches; None: all there is."""
     if instruction.geometry is None or (samples := program.geometries[instruction.geometry].samples) == (0, 0):
         return None
-    if instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE) or not ROW_OF[instruction.opcode].by_sample:
+    whole = instruction.flags & (Flag.BN_TRAIN | Flag.SOFTMAX_CE) or THREE_NORMS in instruction.flags
+    if whole or not ROW_OF[instruction.opcode].by_sample:
         raise OperandError("it works on whole batches, but its geometry names samples")
     if slot not in _SAMPLED[instruction.stage]:
         return None
@@ -238,58 +260,3 @@ def _error(code: str, message: str, help: str = "") -> DlcError:
     from dlc.base.diagnostics import error  # only errors need it
 
     return error(code, message, help=help)
-
-
-_LOOKED_AT = 1000
-"""Names that a wrong one is compared with, and tensors that are listed: a program may have 65,535."""
-
-
-def tensor_called(program: Program, name: str, entry: str = "") -> int:
-    """The number of the one tensor of that name, in `entry` if that is given.
-
-    Raises:
-        DlcError: "unknown-entry", "unknown-tensor"; "ambiguous-tensor" with all that have the name.
-    """
-    if entry and entry not in (e.name for e in program.entries):
-        raise _no_such("entry", entry, [e.name for e in program.entries])
-    users = _users(program)
-    called = [n for n, tensor in enumerate(program.tensors) if tensor.name == name]
-    found = [n for n in called if not entry or entry in users.get(n, ())]
-    if not called:
-        raise _no_such("tensor", name, [tensor.name for tensor in program.tensors])
-    if len(found) == 1:
-        return found[0]
-    from dlc.base.diagnostics import error, quote  # only errors need it
-
-    message = f"{len(found)} tensors of {f'entry {quote(entry)}' if entry else 'the program'} are called {quote(name)}"
-    help = "name the entry, or give a number" if not entry else "give a number"
-    notes = tuple(_described(program, n, users) for n in called[:_LOOKED_AT])
-    raise error("ambiguous-tensor" if found else "unknown-tensor", message, notes=notes, help=help)
-
-
-def _users(program: Program) -> dict[int, list[str]]:
-    """Tensor → names of the entries that have to do with it."""
-    found: dict[int, list[str]] = {}
-    for entry in program.entries:
-        bound = [n for _, n in (*entry.inputs, *entry.labels, *entry.outputs)]
-        for i in program.instructions[entry.begin : entry.end]:
-            bound += [tensor for _, tensor in operands_of(program, i).values()]
-        for number in dict.fromkeys(bound):
-            found.setdefault(number, []).append(entry.name)
-    return found
-
-
-def _described(program: Program, number: int, users: dict[int, list[str]]) -> str:
-    tensor = program.tensors[number]
-    shape = ", ".join(map(str, tensor.shape))
-    where = f"storage {tensor.storage}" + (f" at {tensor.offset:,}" if tensor.offset else "")
-    of = ", ".join(users.get(number, ())) or "no entry"
-    return f"%{number}: {tensor.element.name.lower()}[{shape}], {where}, of {of}"
-
-
-def _no_such(what: str, name: str, known: list[str]) -> DlcError:
-    from dlc.base.diagnostics import error, nearest, quote  # only errors need it
-
-    close = nearest(name, sorted(set(known))[:_LOOKED_AT])
-    help = f"did you mean {close}?" if close else ""
-    return error(f"unknown-{what}", f"the program has no {what} {quote(name)}", help=help)

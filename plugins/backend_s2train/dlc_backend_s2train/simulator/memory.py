@@ -81,6 +81,14 @@ class Memory:
             self._bytes[s.address : s.address + s.size] = np.frombuffer(weights, np.uint8, s.size, at)
             at += s.size
 
+    def bytes_at(self, address: int, size: int) -> bytes:
+        """`size` bytes at an address, which lie in memory."""
+        return self._bytes[address : address + size].tobytes()
+
+    def put_bytes(self, address: int, data: bytes) -> None:
+        """Put bytes at an address; they lie in memory."""
+        self._bytes[address : address + len(data)] = np.frombuffer(data, np.uint8)
+
     def span(self, number: int, rows: tuple[int, int] | None = None) -> Span:
         """Where tensor `number` lies, or of its first dimension only rows[0] to before rows[1].
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc_backend_s2train.codes import Flag
+from dlc_backend_s2train.isa.instruction_set import THREE_NORMS
 from dlc_backend_s2train.simulator import reproducible
 from dlc_backend_s2train.simulator.operands import Array, Mode, OperandError, Operands, Results, of_channels, rounded
 
@@ -162,7 +163,7 @@ def post_backward(acc: Array, given: Operands) -> Results:
     if Flag.ADD in flags:
         g = g + given.fit("res", g.shape)
     elif Flag.ADD_SINGLE in flags:
-        g = g + norm_undone(given.fit("res", g.shape), given.get("bn1"))
+        g = g + norm_undone(given.fit("res", g.shape), given.get("aux" if THREE_NORMS in flags else "bn1"))
     if Flag.DROPOUT in flags:
         g = reproducible.dropped_out(g, given.fit("aux", g.shape, "bit"), given.hyper.keep)
     if Flag.MASK_READ in flags:

@@ -211,6 +211,12 @@ LOWEST: Final = LOSS_SCALES[0]
 HIGHEST: Final = LOSS_SCALES[-1]
 
 
+def learns(program: Program) -> bool:
+    """Whether it was built for training: it has the three entries, of which two tell a loss."""
+    outputs = {entry.name: [name for name, _ in entry.outputs] for entry in program.entries}
+    return "predict" in outputs and all("loss" in outputs.get(name, ()) for name in ("step", "evaluate"))
+
+
 def growth_of(program: Program) -> int:
     """Runs without overflow after which the host doubles the scale; 0: it is fixed."""
     return max((h.growth for h in program.hypers), default=0)
