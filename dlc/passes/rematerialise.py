@@ -28,10 +28,14 @@ from dlc.graph.closed import unlimited, without_limit
 from dlc.passes.executions import Executed, Executions
 from dlc.passes.plan_memory import PlanMemory
 from dlc.placement import Recomputation, least_cost, least_memory
+from dlc.placement.recompute import SEARCHED
 from dlc.spec import Bytes, option
 
 _ORDERS = 4
 """Orders of first executions that are searched, each following from what was found in the one before."""
+
+_MORE = (4, 16)
+"""Multiples of the budget from which further orders are taken."""
 
 _TRIES = 4
 """Limits of live bytes that are tried for a size of the arena: offsets may leave gaps."""
@@ -91,7 +95,7 @@ class Rematerialise(Pass[Plan, Plan]):
             def search(order: Sequence[int], limit: int = limit) -> Recomputation | None:
                 return least_cost(tasks, sizes, given.costs, limit, order=order, state_limit=self.states)
 
-            made = _settled(given, search, cheapest=True)
+            made = _settled(given, search, given.order, cheapest=True)
             if made is None:
                 break
             arena = self._arena(made.plan)
@@ -101,14 +105,26 @@ class Rematerialise(Pass[Plan, Plan]):
         raise self._too_large(given, memory)
 
     def _least_memory(self, given: Executions, budget: int) -> Executed:
-        """The plan with the smallest peak found."""
+        """The plan with the smallest peak found.
+
+        A step that only moves costs a search its whole work, so orders are tried too that follow from more than the
+        budget.
+        """
         tasks, sizes = given.tasks(self.align), given.sizes(self.align)
 
-        def search(order: Sequence[int]) -> Recomputation:
-            return least_memory(tasks, sizes, given.costs, budget, order=order, state_limit=self.states)
+        def search(order: Sequence[int], allowed: int = budget) -> Recomputation:
+            return least_memory(tasks, sizes, given.costs, allowed, order=order, state_limit=self.states)
 
-        made = _settled(given, search)
+        made = _settled(given, search, given.order)
         assert made is not None
+        tried = {given.order}
+        for factor in _MORE if len(given.order) <= SEARCHED else ():
+            found = search(given.order, min(factor * budget, given.total * len(given.order)))
+            order = tuple(dict.fromkeys(given.read(found.steps)))
+            other = None if order in tried else _settled(given, search, order)
+            tried.add(order)
+            if other is not None:
+                made = min(made, other, key=lambda e: (Executions.of(e.plan).peak, e.cost))
         return made
 
     def _arena(self, plan: Plan) -> int:
@@ -163,16 +179,18 @@ class Rematerialise(Pass[Plan, Plan]):
 
 
 def _settled(
-    given: Executions, search: Callable[[Sequence[int]], Recomputation | None], cheapest: bool = False
+    given: Executions,
+    search: Callable[[Sequence[int]], Recomputation | None],
+    order: Sequence[int],
+    cheapest: bool = False,
 ) -> Executed | None:
-    """The best that a search finds for the order of the plan, or for one that follows from what it found.
+    """The best that a search finds for an order, or for one that follows from what it found.
 
     That is the cheapest, or else the one with the smallest peak.
 
     Where nobody reads a first execution before the next one, the first one is left out: the step only moves, and that
     costs nothing. Searched again in the order that this gives, the budget is free for others.
     """
-    order: Sequence[int] = given.order
     best: tuple[int, int, list[int], bool] | None = None
     for _ in range(_ORDERS):
         found = search(order)

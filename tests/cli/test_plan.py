@@ -294,6 +294,9 @@ def test_steps_are_executed_again_within_a_budget_or_a_size(dlc: Dlc) -> None:
     assert curve["function"] == plain["function"] == "gradients" and curve["operations"] == plain["steps"]
     peaks = [row["arena_bytes"] for row in curve["schedules"]]
     assert peaks == sorted(peaks, reverse=True) and peaks[0] == plain["peak_bytes"] > peaks[-1]
+    for row in curve["schedules"]:  # what a larger budget does for less, a smaller one does too
+        within = [r["peak_bytes"] for r in curve["schedules"] if r["extra_percent"] <= row["budget_percent"]]
+        assert row["peak_bytes"] == min(within)
     last = curve["schedules"][-1]
     assert last["proven"] and last["repeated_steps"] > 0 and 0 < last["extra_percent"] <= 50
     for flags in (("--budget", "50%"), ("--memory", str(peaks[-1]), "--states", "5000")):
