@@ -287,7 +287,7 @@ class PlanMemory(Pass[Plan, Plan]):
                 f"the peak is at step {step} ({origin_of(plan, plan.steps[step])})",
                 *(f"in use there: {text}" for _, text in held[:5]),
             ),
-            help="use a smaller batch or input"
+            help="use a smaller batch or input; the passes stream and rematerialise compute more to need less memory"
             if impossible
             else "try plan-memory{strategy=auto}, or more work for it",
             exit_code=ExitCode.LIMIT,
