@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from dlc import Artifact, Backend, Region, Report, Workshop
-from dlc.api.plan import INPUTS
 from dlc.spec import format_bytes
 from dlc_backend_c import machine_file
 from dlc_backend_c.names import default_prefix
@@ -76,6 +75,7 @@ class C(Options, Backend):
 
     def regions(self) -> Mapping[str, Region]:
         """One arena, or the memories that the option names."""
+        from dlc.api.plan import INPUTS  # not above: it imports graphs, which finding a build in the cache does without
         from dlc_backend_c.target import target_of
 
         align = target_of(self).align
