@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dlc.base.diagnostics import ExitCode, error
@@ -43,15 +42,16 @@ class Row:
     cpu_seconds: float
 
 
-def settings_of(tasks: TaskOptions, html: Path | None) -> tuple[str, ...]:
-    """What the flags say as options of the pass.
+def settings_of(tasks: TaskOptions, others: Mapping[str, object]) -> tuple[str, ...]:
+    """What the flags say as options of the pass; `others` are flags that a curve has no use for.
 
     Raises:
         DlcError: (USAGE) flags exclude each other, or are no size and no percentage.
     """
     memory, budgets = wishes(tasks)
-    if tasks.curve and html:
-        raise error("no-effect", "--html: a curve has no picture", help="leave it out", exit_code=ExitCode.USAGE)
+    if tasks.curve and (given := [flag for flag, value in others.items() if value]):
+        message = f"{', '.join(given)}: a curve is a table of one strategy, without a picture"
+        raise error("no-effect", message, help="leave it out", exit_code=ExitCode.USAGE)
     if tasks.states and not (tasks.memory or budgets):
         message = "--states: of a model, only what executes steps again searches for so many states"
         help = "give --memory, --budget or --curve, or --set order.state-limit=N"

@@ -316,6 +316,8 @@ def test_steps_are_executed_again_within_a_budget_or_a_size(dlc: Dlc) -> None:
         (("--memory", "1KiB", "--budget", "5"), "no-effect", ExitCode.USAGE),
         (("--states", "7"), "no-effect", ExitCode.USAGE),
         (("--curve", "--html", "a.html"), "no-effect", ExitCode.USAGE),
+        (("--curve", "--svg", "a.svg"), "no-effect", ExitCode.USAGE),
+        (("--curve", "--compare", "greedy"), "no-effect", ExitCode.USAGE),
         (("--curve", "-p", "infer", "--without", "rematerialise"), "no-effect", ExitCode.USAGE),
         (("--budget", "5", "-p", "infer", "--without", "rematerialise"), "no-effect", ExitCode.USAGE),
     ],

@@ -134,7 +134,7 @@ def plan(
     if tasks != TaskOptions():
         from dlc.cli.plan_curve import settings_of
 
-        chosen += settings_of(tasks, html)
+        chosen += settings_of(tasks, {"--html": html, "--svg": svg, "--compare": compare})
     prepared = space.prepare(replace(options.of(model), settings=(*options.settings, *chosen)))
     _check(prepared.pipeline)
     if tasks.curve:
