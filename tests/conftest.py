@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    gc.set_threshold(100_000, 50, 100)  # as the command line does: graphs and kernels have no cycles
+    gc.set_threshold(1_000_000, 50, 100)  # as the command line does: graphs and kernels have no cycles
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks

@@ -5,14 +5,16 @@ The slow ones are recorded, not guessed: `pytest -n auto --update-slow` runs eve
 then.
 
 The long ones only `-m long` runs: larger models, more seeds, and combinations of parameters each value of which is in
-another case that always runs. Their list is written by hand, and no function is in it as a whole.
+another case that always runs. Their list is written by hand, and no function is in it as a whole. Where they are a
+few in each of hundreds of groups, the test marks them (`on_one_machine`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,22 @@ def mark_long(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in long:
             item.add_marker(pytest.mark.long)
+
+
+def on_one_machine(cases: Sequence[Any], machines: Sequence[str], group: Callable[[Any], Hashable]) -> list[Any]:
+    """Parameters (machine, place of a case): all that there are, of which those that repeat a group are long.
+
+    The first case of each group always runs, on a machine that changes from group to group.
+    """
+    first: dict[Hashable, tuple[int, str]] = {}
+    for n, case in enumerate(cases):
+        first.setdefault(group(case), (n, machines[len(first) % len(machines)]))
+    kept = set(first.values())
+    return [
+        pytest.param(machine, n, id=f"{machine}-{case}", marks=() if (n, machine) in kept else pytest.mark.long)
+        for machine in machines
+        for n, case in enumerate(cases)
+    ]
 
 
 def write_slow(reports: Iterable[pytest.TestReport]) -> None:

@@ -7,7 +7,7 @@ def main() -> None:
     import sys
 
     # Graphs are millions of objects without cycles: looking for some after every 700 takes a fifth of a large build.
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     from dlc.cli.frame import run
 
     try:

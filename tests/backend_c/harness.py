@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pytest
 from dlc_backend_c.alike import alike
 from dlc_backend_c.function import CFunction, c_function, prelude
 from dlc_backend_c.sections import LINKAGE
@@ -32,7 +33,10 @@ def _function(kernel: Kernel, name: str, target: CTarget) -> CFunction:
 
 
 class Compiled:
-    """Kernels of one shared library, callable with arrays; `shared`: those that are alike as one function."""
+    """Kernels of one shared library, callable with arrays; `shared`: those that are alike as one function.
+
+    `only`: the places of those that are called, if not all are.
+    """
 
     def __init__(
         self,
@@ -43,14 +47,14 @@ class Compiled:
         flags: Sequence[str] = STRICT,
         *,
         shared: bool = False,
+        only: Collection[int] | None = None,
     ) -> None:
         self.kernels = tuple(kernels)
-        self.functions: list[CFunction] = [_function(k, f"f{n}", target) for n, k in enumerate(kernels)]
-        if shared:
-            self.functions = [*alike(dict(enumerate(self.functions))).values()]
+        made = {n: _function(k, f"f{n}", target) for n, k in enumerate(kernels) if only is None or n in only}
+        self.functions: dict[int, CFunction] = alike(made) if shared else made
         source = folder / "kernels.c"
         library = folder / "kernels.so"
-        text = "\n".join({name: text for f in self.functions for name, text in f.definitions.items()}.values())
+        text = "\n".join({name: text for f in self.functions.values() for name, text in f.definitions.items()}.values())
         source.write_text(prelude(target, text) + "\n" + text)
         subprocess.run(
             [cc, *target.flags, *flags, f"-D{LINKAGE}=", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"],
@@ -116,6 +120,13 @@ class Compiled:
                 native(*arguments)
 
         return call, results
+
+
+def called(request: pytest.FixtureRequest, argument: str) -> set[Any]:
+    """Values of `argument` of the tests that run with this value of a fixture of their module, and are not left out."""
+    items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
+    params: list[dict[str, Any]] = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    return {p[argument] for p in params if p.get(request.fixturename) == request.param and argument in p}
 
 
 def samples(kernel: Kernel, seed: int = 0) -> list[Array]:

@@ -23,6 +23,8 @@ from tests.kernel.random_kernels import random_kernel
 from tests.tools import COMPILERS
 
 HAS_VECTORS = target_for("native").vector_bytes >= 32
+PARTS = 4
+"""Of the table of scalar functions: with optimisation, it takes a compiler half a minute."""
 TARGETS = [GENERIC, *([X86_64_V3] if HAS_VECTORS else [])]
 
 
@@ -93,10 +95,11 @@ def extremes(kernel: Kernel) -> list[Array]:
     return out
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("cc", COMPILERS)
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.cpu)
-def test_every_scalar_function(target: CTarget, cc: str, tmp_path: Path) -> None:
-    kernels = table()
+def test_every_scalar_function(target: CTarget, cc: str, part: int, tmp_path: Path) -> None:
+    kernels = table()[part::PARTS]
     compiled = Compiled(kernels, target, tmp_path, cc, flags(target, cc))
     wrong: list[str] = []
     for n, kernel in enumerate(kernels):

@@ -27,7 +27,7 @@ from tests.fuzz.shrink import PLAIN, shrunk
 from tests.fuzz.tools import TOOLS
 
 FOUND = Path(__file__).parent.parent / "data" / "fuzz"
-SAMPLE = 40
+SAMPLE = 20
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda p: p.stem)

@@ -24,7 +24,7 @@ from dlc.ops.pool import MaxPool
 from dlc.ops.reduce import ReduceMax, ReduceSum
 from dlc.ops.shape import Pad
 from dlc.passes.lower import Kernels, lower_op
-from tests.backend_c.harness import STRICT, Compiled
+from tests.backend_c.harness import STRICT, Compiled, called
 from tests.machines import MACHINES, target_of
 
 Array = Any
@@ -109,8 +109,9 @@ def in_room(array: Array, of: Type) -> Array:
 @pytest.fixture(scope="module", params=TARGETS)
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     kernels = [lower_op(opened_by(name), Kernels()).body for name in ALL]
+    only = {list(ALL).index(name) for name in called(request, "name")}
     # What is tested is the text.
-    return Compiled(kernels, TARGETS[request.param], tmp_path_factory.mktemp("c"), flags=(*STRICT, "-O0"))
+    return Compiled(kernels, TARGETS[request.param], tmp_path_factory.mktemp("c"), flags=(*STRICT, "-O0"), only=only)
 
 
 @pytest.mark.parametrize("name", ALL)

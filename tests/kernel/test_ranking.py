@@ -48,7 +48,7 @@ def _check(op: Op, x: np.ndarray, machine: Machine) -> Kernel:
     return kernel
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(
     st.sampled_from([f32, i32, u8]),
     st.integers(SMALL - 1, SMALL + 24),

@@ -12,7 +12,8 @@ from dlc_backend_c.target import GENERIC, target_for
 from dlc.graph import Input, Op
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.gradient.adjoint import Adjoint, adjoint
-from tests.backend_c.harness import STRICT, Compiled
+from tests.backend_c.harness import STRICT, Compiled, called
+from tests.lanes import on_one_machine
 from tests.ops.gradient_checks import IDS, floats
 from tests.ops.samples import feed, samples
 
@@ -21,19 +22,23 @@ Array = Any
 OPS: list[Op] = [op for op in samples() if op.expansion is None and floats(op)]
 
 
+CASES = on_one_machine(list(map(IDS, OPS)), ("generic", "native"), lambda text: text.partition("-")[0])
+
+
 @cache
 def adjoints() -> list[Adjoint]:
     return [adjoint(op.kernel, floats(op)) for op in OPS]
 
 
-@pytest.fixture(scope="module", params=["generic", "native"])
+@pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     target = GENERIC if request.param == "generic" else target_for("native")
     # Numbers are looked at, not speed: optimising takes most of the time.
-    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=(*STRICT, "-O0"))
+    flags, only = (*STRICT, "-O0"), called(request, "n")
+    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=flags, only=only)
 
 
-@pytest.mark.parametrize("n", range(len(OPS)), ids=[IDS(op) for op in OPS])
+@pytest.mark.parametrize(("compiled", "n"), CASES, indirect=["compiled"])
 def test_c_computes_what_the_interpreter_does(n: int, compiled: Compiled) -> None:
     op, found = OPS[n], adjoints()[n]
     values = feed(op)

@@ -22,7 +22,8 @@ from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
 from dlc.kernel.text import parse_kernel, print_kernel
 from dlc.passes.lower import lower_op
-from tests.backend_c.harness import STRICT, Compiled
+from tests.backend_c.harness import STRICT, Compiled, called
+from tests.lanes import on_one_machine
 from tests.ops.samples import feed, samples
 
 Array = Any
@@ -146,14 +147,17 @@ def test_the_interpreter(case: Case) -> None:
     close(kept(case, run_kernel(kernel, laid_out(case))[0]), expected(case))
 
 
-@pytest.fixture(scope="module", params=["generic", "native"])
+@pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     target = GENERIC if request.param == "generic" else target_for("native")
     level = "-O0" if target.vector_bytes else "-O1"
     kernels = [lower_op(c.opened).body for c in CASES]
-    return Compiled(kernels, target, tmp_path_factory.mktemp("c"), flags=(*STRICT, level))
+    only = called(request, "n")
+    return Compiled(kernels, target, tmp_path_factory.mktemp("c"), flags=(*STRICT, level), only=only)
 
 
-@pytest.mark.parametrize("n", range(len(CASES)), ids=list(map(str, CASES)))
+@pytest.mark.parametrize(
+    ("compiled", "n"), on_one_machine(CASES, ("generic", "native"), lambda c: type(c.opened)), indirect=["compiled"]
+)
 def test_c(n: int, compiled: Compiled) -> None:
     close(kept(CASES[n], compiled(n, laid_out(CASES[n]))[0]), expected(CASES[n]))

@@ -73,7 +73,7 @@ def test_a_bit_flipped_in_any_file_of_a_real_cache(
     assert {f.name for f in files} >= {"cache.db", "CACHEDIR.TAG"}
     for number, file in enumerate(files):
         size = file.stat().st_size
-        count = 16 if file.name == "cache.db" else 4
+        count = 8 if file.name == "cache.db" else 2
         for k in range(min(count, size)):
             # The first page of the database is read in every build.
             position, bit = choose.randrange(min(size, 128) if k % 4 == 0 else size), choose.randrange(8)

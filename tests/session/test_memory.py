@@ -25,7 +25,7 @@ def large_layer(side: int) -> onnx.ModelProto:
 
 
 def test_a_build_takes_the_size_of_the_model_and_300_megabytes(tmp_path: Path) -> None:
-    model = save(large_layer(4096), tmp_path / "large" / "large.onnx")
+    model = save(large_layer(2048), tmp_path / "large" / "large.onnx")
     done = subprocess.run(
         [sys.executable, "benchmarks/memory.py", "--file", str(model)],
         cwd=ROOT,
