@@ -124,9 +124,10 @@ class Compiled:
 
 def called(request: pytest.FixtureRequest, argument: str) -> set[Any]:
     """Values of `argument` of the tests that run with this value of a fixture of their module, and are not left out."""
-    items = (item for item in request.session.items if getattr(item, "module", None) is request.module)
-    params: list[dict[str, Any]] = [item.callspec.params for item in items if hasattr(item, "callspec")]
-    return {p[argument] for p in params if p.get(request.fixturename) == request.param and argument in p}
+    of = str(request.fixturename)
+    items = (item for item in request.session.items if item.path == request.path)
+    found = (item.callspec.params for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec"))
+    return {p[argument] for p in found if p.get(of) == request.param and argument in p}
 
 
 def samples(kernel: Kernel, seed: int = 0) -> list[Array]:

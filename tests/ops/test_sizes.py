@@ -157,7 +157,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize(
-    ("compiled", "n"), on_one_machine(CASES, ("generic", "native"), lambda c: type(c.opened)), indirect=["compiled"]
+    ("compiled", "n"), on_one_machine(CASES, ("generic", "native"), lambda c: c.op.text_name), indirect=["compiled"]
 )
 def test_c(n: int, compiled: Compiled) -> None:
     close(kept(CASES[n], compiled(n, laid_out(CASES[n]))[0]), expected(CASES[n]))
