@@ -231,8 +231,8 @@ def _tell(report: Report, work: Selection, found: _Found, left: Left) -> None:
     if found.trains:
         scale = "dynamic" if work.settings.growth else f"{work.settings.loss_scale:g}"
         report.note(
-            f"loss scale {scale}: each update checks its own gradient alone for overflow and waits for no other; a check "
-            "of all gradients before the first update would need all of them in memory at once"
+            f"loss scale {scale}: each update checks its own gradient alone for overflow and waits for no other; a "
+            "check of all gradients before the first update would need all of them in memory at once"
         )
 
 
