@@ -131,3 +131,16 @@ def test_memory_that_a_step_works_in(plan: Plan) -> None:
         used: list[Op] = [v for v in (*results_of(at), *at.operands) if v.digest in lowered.slots]
         for value in used:
             assert check_plan(replace(lowered, workspaces={digest: lowered.slots[value.digest]}))
+
+
+def test_inputs_that_are_consumed_hold_values_and_weights_do_not() -> None:
+    x, w = Input("x", SQUARE), Input("w", SQUARE, role="weight")
+    values: list[Op] = [MatMul(x, w)]
+    for _ in range(3):
+        values.append(MatMul(Transpose(values[-1], (1, 0)), values[-1]))
+    plan = planned(make_graph((x, w), {"y": values[-1]}), "lower,order,plan-memory{inputs=consumed}")
+    assert plan.consumed == (0,) and check_plan(plan) == []
+    (first, *_) = plan.steps
+    early = replace(plan, slots={**plan.slots, first.digest: Slot("inputs:0", 0, SQUARE.nbytes)})
+    assert check_plan(early)
+    assert check_plan(replace(plan, regions={**plan.regions, "inputs:0": SQUARE.nbytes - 1}))
