@@ -6,34 +6,23 @@ Every memory (the regions of the plan, the buffers of inputs and of outputs) is 
 written there last. Steps run in order; each must find all bytes of its operands, writes within its regions, and may
 write over an operand only where its kernel reads an element before that one is written. A value that no step computes
 lies inside others, as a reshape, a slice or a concatenation whose parts are written in place: where, is found by
-evaluating the subscripts of its kernel. An output over an input that it may share is taken to lie there, so an update
-of a weight that comes too early is found. Nothing is known here of how planners choose. Before offsets are planned,
-each value has a memory of its own, and only the order is judged.
+evaluating the subscripts of its kernel. Of values that lie between each other in one memory, each with some elements,
+it is only seen that nothing else is written there. An output over an input that it may share is taken to lie there, so
+an update of a weight that comes too early is found. Nothing is known here of how planners choose. Before offsets are
+planned, each value has a memory of its own, and only the order is judged.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import accumulate
+from collections.abc import Iterable
 from typing import NamedTuple, cast
 
-import numpy as np
-
 from dlc.api.plan import INPUTS, Plan, results_of
-from dlc.base.types import Array
 from dlc.graph.evaluate import is_constant
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
-from dlc.kernel.evaluate import values_over
-from dlc.kernel.expr import Axis, Expr, Load, loads
-from dlc.kernel.kernel import Kernel
-from dlc.kernel.nest import Nest
 from dlc.placement.check_steps import Memory
-
-POINTS = 1 << 16
-"""Points of a nest at which subscripts are compared: all, or so many that are drawn."""
+from dlc.verify.kernel_places import Part, copied, in_place
 
 
 class Span(NamedTuple):
@@ -46,16 +35,6 @@ class Span(NamedTuple):
     def meets(self, other: Span) -> bool:
         """Whether they share a byte."""
         return self.memory == other.memory and max(self.start, other.start) < min(self.end, other.end)
-
-
-class Part(NamedTuple):
-    """Bytes of a value that are those of a parameter of its kernel, or of another value."""
-
-    start: int
-    size: int
-    of: int | Op
-    at: int
-    """Their first byte in what they are of."""
 
 
 def check_plan(plan: Plan) -> list[str]:
@@ -79,6 +58,8 @@ class _Machine:
         self.buffers: dict[str, list[str]] = {}
         for k, output in enumerate(graph.outputs):
             self.buffers.setdefault(output.digest, []).append(over.get(k, f"outputs:{k}"))
+        self.whole = self._beside()
+        self.done: set[str] = set()
         self.inputs = {x.digest: f"{INPUTS}:{j}" for j, x in enumerate(graph.inputs)}
 
     def run(self) -> list[str]:
@@ -110,13 +91,16 @@ class _Machine:
         for r, spans in enumerate(written):
             for k, x, span in read:
                 for own in spans:
-                    if own.meets(span) and not (own == span and _in_place(step, k, r)):
+                    legal = self._together(results[r], x) or (own == span and in_place(step, k, r))
+                    if own.meets(span) and not legal:
                         self.faults.append(f"result {r} is written over {self._name(x)}, which it still reads")
-            others = [span for other in written[r + 1 :] for span in other]
+            apart = [n for n in range(r + 1, len(results)) if not self._together(results[r], results[n])]
+            others = [span for n in apart for span in written[n]]
             if any(own.meets(span) for own in spans for span in others):
                 self.faults.append(f"result {r} shares bytes with another result")
         self._work(step, [*flat, *(span for _, _, span in read)])
         for v, spans in zip(results, written, strict=True):
+            self.done.add(v.digest)
             for span in spans:
                 self._write(v, span)
 
@@ -139,7 +123,31 @@ class _Machine:
         if not any(self._holds(op, span) for span in self._spans(op)):
             self.faults.append(f"{self._name(op)} is not where it is read")
 
+    def _beside(self) -> dict[str, str]:
+        """Digest of a value that has some elements of a memory to itself → digest of what has all of them."""
+        found: dict[str, str] = {}
+        for op in reversed(self.plan.graph.ops):
+            if isinstance(op, Call) and op.digest in self.plan.slots and op.digest not in self.computed:
+                tensors = [x for x in op.args if x.type.symbol is None]
+                places = {self.plan.slots.get(x.digest) for x in tensors}
+                if len(tensors) > 1 and places == {self.plan.slots[op.digest]}:
+                    found |= dict.fromkeys((x.digest for x in tensors), found.setdefault(op.digest, op.digest))
+        return found
+
+    def _together(self, one: Op, other: Op) -> bool:
+        """Whether two values lie between each other."""
+        return one.digest in self.whole and self.whole[one.digest] == self.whole.get(other.digest)
+
+    def _written(self, op: Op) -> bool:
+        """Whether all steps have run that give a value or parts of it."""
+        if op.digest in self.computed or not isinstance(op, Call):
+            return op.digest in self.done
+        return all(self._written(x) for x in op.args if x.type.symbol is None)
+
     def _holds(self, op: Op, span: Span) -> bool:
+        if op.digest in self.whole:
+            tag = (self._number(op), 0)
+            return self._written(op) and self._memory(span.memory).holds(span.start, span.end - span.start, tag)
         if op.digest in self.computed or isinstance(op, Input):
             tag = (self._number(op), 0)
             return self._memory(span.memory).holds(span.start, span.end - span.start, tag)
@@ -168,7 +176,7 @@ class _Machine:
         source = op.of if isinstance(op, Item) else op
         if not isinstance(source, Call):
             return None
-        found = _copied(source.body, op.index if isinstance(op, Item) else 0)
+        found = copied(source.body, op.index if isinstance(op, Item) else 0)
         return None if found is None else [p._replace(of=source.args[cast("int", p.of)]) for p in found]
 
     def _spans(self, op: Op) -> list[Span]:
@@ -203,7 +211,7 @@ class _Machine:
         self._memory(span.memory).write(span.start, span.end - span.start, (self._number(op), 0))
 
     def _number(self, op: Op) -> int:
-        return self.numbers.setdefault(op.digest, len(self.numbers))
+        return self.numbers.setdefault(self.whole.get(op.digest, op.digest), len(self.numbers))
 
     def _memory(self, name: str) -> Memory:
         return self.memories.setdefault(name, Memory())
@@ -214,90 +222,3 @@ class _Machine:
     def _name(self, op: Op) -> str:
         source = op.of if isinstance(op, Item) else op
         return f"{', '.join(self.plan.graph.origin(source)) or getattr(op, 'name', '') or 'unnamed'}, {op.types[0]}"
-
-
-def _in_place(step: Op, operand: int, result: int) -> bool:
-    """Whether a step may write a result over an operand: each element is read before it, and only it, is written."""
-    if not isinstance(step, Call):
-        return (operand, result) in step.overwrites()
-    return _reads_first(step.body, step.body.params[operand].name, step.body.results[result].name)
-
-
-@lru_cache(maxsize=4096)
-def _reads_first(kernel: Kernel, name: str, out: str) -> bool:
-    """Whether the only nest that reads a tensor is the only one that writes a result, at equal subscripts."""
-    readers = [nest for nest in kernel.nests if name in nest.reads()]
-    writers = [nest for nest in kernel.nests if nest.out == out]
-    if not readers:
-        return True
-    if len(readers) != 1 or readers != writers or kernel.tensors[name].type != kernel.tensors[out].type:
-        return False
-    (nest,) = readers
-    # Elements that the nest leaves out start from an identity, which would be written before others are read.
-    whole = nest.where is None and nest.reduce is None and nest.points == kernel.tensors[out].type.capacity
-    return whole and all(
-        _equal(mine, theirs, nest)
-        for e in nest.exprs()
-        for x in loads(e)
-        if x.param == name
-        for mine, theirs in zip(nest.index, x.index, strict=True)
-    )
-
-
-def _equal(one: Expr, other: Expr, nest: Nest) -> bool:
-    if one == other:
-        return True
-    if any(True for e in (one, other) for _ in loads(e)):
-        return False
-    grid = _points(nest.axes)
-    return bool((np.asarray(values_over(one, grid)) == np.asarray(values_over(other, grid))).all())
-
-
-def _points(axes: Sequence[Axis]) -> Mapping[Axis, Array]:
-    """Values of axes at the points where a nest is looked at, the first and the last among them."""
-    shape = [a.extent for a in axes]
-    count = math.prod(shape)
-    chosen = np.arange(count)
-    if count > POINTS:
-        drawn = np.random.default_rng(0).integers(0, count, POINTS - 2)
-        chosen = np.concatenate([drawn, [0, count - 1]])
-    return dict(zip(axes, np.unravel_index(chosen, shape), strict=True)) if axes and count else {}
-
-
-@lru_cache(maxsize=4096)
-def _copied(kernel: Kernel, result: int) -> tuple[Part, ...] | None:
-    """The parts of a result that are bytes of parameters in their order; None if there is anything else."""
-    out = kernel.results[result]
-    found: list[Part] = []
-    for nest in kernel.nests:
-        if nest.out != out.name or not nest.points:
-            continue
-        names = [p.name for p in kernel.params]
-        body = nest.body
-        if nest.reduce or nest.where is not None or not isinstance(body, Load) or body.param not in names:
-            return None
-        number = names.index(body.param)
-        source = kernel.params[number]
-        if source.dtype != out.dtype or any(True for i in (*nest.index, *body.index) for _ in loads(i)):
-            return None
-        grid = _points(nest.axes)
-        to, at = _elements(nest.index, out.shape, grid), _elements(body.index, source.shape, grid)
-        first, last = int(to.min()), int(to.max())
-        if last - first + 1 != nest.points or (at - to != at.flat[0] - to.flat[0]).any():
-            return None
-        size = out.dtype.itemsize
-        found.append(Part(first * size, nest.points * size, number, (first + int(at.flat[0] - to.flat[0])) * size))
-    ends = accumulate((part.size for part in sorted(found)), initial=0)
-    if [part.start for part in sorted(found)] != [*ends][:-1] or sum(p.size for p in found) != out.type.nbytes:
-        return None
-    return tuple(sorted(found))
-
-
-def _elements(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Axis, Array]) -> Array:
-    """The numbers of elements in memory order."""
-    strides = [*accumulate(reversed(shape), lambda a, b: a * b, initial=1)][-2::-1]
-    total = np.zeros(1, np.int64)
-    for i, stride in zip(index, strides, strict=True):
-        total = total + np.asarray(values_over(i, grid)) * stride
-    count = max((len(v) for v in grid.values()), default=1)
-    return np.broadcast_to(total, (count,))
