@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape
 from dlc.base.report import Report
+from dlc.passes.memory_limit import beyond_limit
 from dlc.placement import Buffer, Placement, check_placement
 from dlc.placement.allocator import LARGEST
 
@@ -215,10 +216,8 @@ class Planned:
 
 def plan_instance(bare: Bare, stage: PlanMemory) -> Planned:
     """Offsets for what a file says, by the options of a pass `plan-memory`; its limit is left to `check_limit`."""
-    from dataclasses import replace
-
     report = Report()
-    stage = replace(stage, align=math.lcm(stage.align, bare.align)).with_allocators(stage.allocators)
+    stage = stage.changed(align=math.lcm(stage.align, bare.align))
     _check_fixed(bare, stage.align)
     begin = time.perf_counter()
     placement = stage.placed(bare.buffers, report)
@@ -243,18 +242,13 @@ def check_limit(planned: Planned, limit: int) -> None:
     p = planned.placement
     if p.arena <= limit:
         return
-    impossible = p.floor > limit
-    raise error(
-        "memory-limit",
-        f"the arena takes {p.arena} bytes, {p.arena - limit} more than the limit of {limit}",
-        notes=(
-            f"no placement takes less than {p.floor} bytes: proven"
-            if impossible
-            else f"whether {limit} bytes suffice is not known: {p.floor} are not disproved",
-            *_largest(planned),
-        ),
-        help="shorten lifetimes or sizes at the peak" if impossible else "--strategy auto, or a larger --work",
-        exit_code=ExitCode.LIMIT,
+    raise beyond_limit(
+        p,
+        limit,
+        given="with these lifetimes",
+        at_peak=_largest(planned),
+        smaller="shorten lifetimes or sizes at the peak",
+        search="--strategy auto, or a larger --work",
     )
 
 

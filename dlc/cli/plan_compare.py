@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from dlc.base.diagnostics import ExitCode, did_you_mean, error, escape
@@ -43,7 +42,7 @@ def strategies(text: str, settings: Mapping[str, str]) -> tuple[str, ...]:
 
 def with_strategy(stage: PlanMemory, strategy: str) -> PlanMemory:
     """The pass with another strategy and no limit: what is compared are the sizes."""
-    return replace(stage, strategy=strategy, limit=None).with_allocators(stage.allocators)
+    return stage.changed(strategy=strategy, limit=None)
 
 
 def compared_plans(steps: Sequence[StepRecord[Any]], stage: PlanMemory, names: Sequence[str]) -> list[View]:

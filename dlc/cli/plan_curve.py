@@ -98,7 +98,7 @@ def _row(plan: Plan, again: Rematerialise, places: PlanMemory) -> Row:
     begun = time.process_time()
     made = again.run(plan, Report())
     seconds = round(time.process_time() - begun, 6)
-    placed = replace(places, limit=None).with_allocators(places.allocators).run(made, Report())
+    placed = places.changed(limit=None).run(made, Report())
     facts = {"extra_work_percent": "0", "repeated_optimal": 1, "repeated_steps": 0, **made.facts}
     return Row(
         again.budget,

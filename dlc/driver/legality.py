@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from dlc.api.backend import Backend, Reason
+from dlc.api.plan import INPUTS, Plan
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error
 from dlc.base.types import Type
 from dlc.graph.constants import compute_ops, constant_ops
@@ -20,7 +21,6 @@ from dlc.graph.structure import Call
 
 if TYPE_CHECKING:
     from dlc.api.backend import Region
-    from dlc.api.plan import Plan
     from dlc.graph.graph import Graph
     from dlc.graph.op import Op
     from dlc.kernel.kernel import Kernel
@@ -92,8 +92,6 @@ def check_values(state: Graph | Plan, backend: Backend) -> None:
 
 def _parts(state: Graph | Plan) -> Iterator[tuple[Graph, tuple[Op, ...]]]:
     """Every graph with the ops of it that a program runs."""
-    from dlc.api.plan import Plan
-
     if isinstance(state, Plan):
         yield from ((plan.graph, plan.steps) for plan in state.plans)
     else:
@@ -172,10 +170,16 @@ def check_regions(plan: Plan, backend: Backend) -> None:
     for full, size in plan.regions.items():
         name = full.partition(":")[0]  # inputs:0
         if name not in regions:
+            consumed = name == INPUTS
             raise error(
                 "no-such-memory",
-                f"{backend.name} has no memory called {name}",
-                help=f"its memories: {', '.join(regions)}; some targets have an option that names them, "
+                f"{backend.name} as it is asked for writes over no inputs"
+                if consumed
+                else f"{backend.name} has no memory called {name}",
+                help="leave out plan-memory.inputs; some targets have an option for it, as c{inputs=consumed}, which "
+                "callers can see"
+                if consumed
+                else f"its memories: {', '.join(regions)}; some targets have an option that names them, "
                 "as c{memory=fast:64KiB,slow:8MiB}",
                 exit_code=ExitCode.USAGE,
             )

@@ -139,6 +139,7 @@ class Again(Call):
     Only graphs of plans have any.
     """
 
+    repeats: ClassVar[bool] = True
     number: int = 1
 
 

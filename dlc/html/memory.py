@@ -17,7 +17,7 @@ from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
 from dlc.base.pages import environment
 from dlc.record.build import memory_of
-from dlc.record.memory_roles import COPY, FORWARD, GRADIENT, MASK, WORKSPACE
+from dlc.record.memory_roles import AGAIN, COPY, FORWARD, GRADIENT, MASK, WORKSPACE
 from dlc.record.record import VALUE
 from dlc.record.record import Memory as Arena
 
@@ -27,8 +27,10 @@ LETTER, _LINE, _LEAST_LETTERS = 9.5, 18.0, 5
 """Width of a character of a label, height of its line, and the fewest characters that tell something."""
 _LISTED = 12
 """Values at most that are listed as live at the peak."""
-_HUES: Final = {VALUE: 210, FORWARD: 210, GRADIENT: 25, MASK: 285, WORKSPACE: 120, COPY: 340}
+_HUES: Final = {VALUE: 210, FORWARD: 210, AGAIN: 210, GRADIENT: 25, MASK: 285, WORKSPACE: 120, COPY: 340}
 """Role of a value of a program → hue in degrees."""
+STRIPES: Final = 9
+"""Distance of the stripes of what is hatched."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Held:
     """In bytes."""
     role: str = ""
     """What it is for, which its hue tells; by default, that is its kind."""
+    hatched: bool = False
+    """Whether its rectangle is hatched, as that of what is computed again."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Rectangle:
     """As much of its name as it has room for; "" where that says nothing."""
     peak: bool = False
     """Whether it is live where most bytes are."""
+    stripes: str = ""
+    """Path of the lines that hatch it."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,8 @@ class Memory:
     """Lowest address."""
     marks: tuple[tuple[float, str], ...]
     """(x, name) where a part of the program begins."""
-    key: tuple[tuple[str, int], ...]
-    """(role, hue), where hues tell roles."""
+    key: tuple[tuple[str, int, bool], ...]
+    """(role, hue, whether it is hatched), where hues tell roles."""
     levels: tuple[Level, ...]
     """Addresses along the axis."""
     times: tuple[Level, ...]
@@ -154,6 +160,7 @@ def drawn(
     across, up = WIDTH / max(end - begin, 1), HEIGHT / max(arena, bound, 1)
     live = sorted((h for h in held if h.begin <= at < h.end), key=lambda h: -h.size)
     points = [(x, n) for first, behind, n in levels for x in (first, behind)]
+    hatched = {h.role or h.kind for h in held if h.hatched}
     return Memory(
         tuple(
             Rectangle(
@@ -165,6 +172,7 @@ def drawn(
                 f"{escape(h.name)}: {escape(h.kind)}, {h.size:,} B at {h.offset:,}, {unit}s {h.begin} to {h.end - 1}",
                 _label(escape(h.name), (h.end - h.begin) * across, h.size * up),
                 h.begin <= at < h.end,
+                stripes((h.end - h.begin) * across, h.size * up) if h.hatched else "",
             )
             for number, h in enumerate(held)
         ),
@@ -179,10 +187,17 @@ def drawn(
         end,
         base,
         tuple(((step - begin) * across, escape(name)) for step, name in marks if begin <= step < end),
-        tuple((key or {}).items()),
+        tuple((role, hue, role in hatched) for role, hue in (key or {}).items()),
         _addresses(base, arena, HEIGHT / max(arena, bound, 1)),
         _times(begin, end, across),
     )
+
+
+def stripes(width: float, height: float) -> str:
+    """The path of oblique lines across a rectangle, from its lower left corner on."""
+    places = (k * STRIPES for k in range(1, int((width + height) / STRIPES) + 1))
+    ends = ((min(c, width), min(c, height), c) for c in places)
+    return "".join(f"M{c - y:.1f} {height - y:.1f}L{x:.1f} {height - c + x:.1f}" for x, y, c in ends)
 
 
 def _label(name: str, width: float, height: float) -> str:
@@ -240,7 +255,7 @@ def memory(plan: Plan) -> Memory:
 
 def arena(found: Arena, steps: int) -> Memory:
     """The same of a record's function with so many layers."""
-    held = [Held(v.name, v.kind, v.begin, v.end, v.offset, v.size, v.role) for v in found.values]
+    held = [Held(v.name, v.kind, v.begin, v.end, v.offset, v.size, v.role, v.role == AGAIN) for v in found.values]
     key = {role: hue for role, hue in _HUES.items() if any(h.role == role for h in held)}
     span, whole = (0, max(steps, 1)), (0, found.arena)
     return drawn(held, span=span, memory=whole, bound=found.bound, unit="layer", key=key)

@@ -15,7 +15,7 @@ from functools import cache
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
 from dlc.base.pages import STYLESHEET
-from dlc.html.memory import LETTER, WIDTH, Memory, memory, render
+from dlc.html.memory import LETTER, WIDTH, Memory, memory, render, stripes
 
 _HEAD = 64
 """Height of what stands above a drawing in an SVG file."""
@@ -105,7 +105,7 @@ def plan_html(model: str, target: str, views: Sequence[View]) -> str:
 
 def plan_svg(title: str, views: Sequence[View]) -> str:
     """A drawing for every view that has one, each below the one before; names are escaped."""
-    placed: list[tuple[str, Memory, int, list[tuple[float, str, int]]]] = []
+    placed: list[tuple[str, Memory, int, list[tuple[float, str, int, str]]]] = []
     y = 0
     for view in views:
         if view.memory:
@@ -115,13 +115,13 @@ def plan_svg(title: str, views: Sequence[View]) -> str:
     return render("plan.svg.j2", alone=True, fill=cache(_fill), **given)
 
 
-def _key(drawing: Memory) -> list[tuple[float, str, int]]:
-    """(x, role, hue) of what tells the colours, as far as there is room."""
-    found: list[tuple[float, str, int]] = []
+def _key(drawing: Memory) -> list[tuple[float, str, int, str]]:
+    """(x, role, hue, path of stripes) of what tells the colours, as far as there is room."""
+    found: list[tuple[float, str, int, str]] = []
     x = 8.0
-    for role, hue in drawing.key:
+    for role, hue, hatched in drawing.key:
         if x + len(role) * LETTER < WIDTH:
-            found.append((x, role, hue))
+            found.append((x, role, hue, stripes(14, 14) if hatched else ""))
         x += 40 + len(role) * LETTER
     return found
 

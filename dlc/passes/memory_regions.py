@@ -37,14 +37,15 @@ def check_sizes(graph: Graph) -> None:
 def consumable(plan: Plan) -> tuple[Region, ...]:
     """The memory of each input that belongs to the program, free behind the step that reads it last.
 
-    Inputs that an output may share, that are copied first, or whose size is open, are left alone.
+    Inputs that an output may share, that are copied first, or whose size is open, are left alone; so are weights and
+    states, which later calls read too.
     """
     graph = plan.graph
     shared = {j for _, j in graph.aliases}
     return tuple(
         Region(f"{INPUTS}:{j}", x.type.nbytes, plan.last_uses.get(x.digest, -1) + 1)
         for j, x in enumerate(graph.inputs)
-        if j not in shared and not x.type.is_open and x.type.symbol is None
+        if j not in shared and x.role in ("data", "label") and not x.type.is_open and x.type.symbol is None
     )
 
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from dlc.api.parts import Part
 from dlc.api.passes import Level, Pass
@@ -35,6 +35,7 @@ from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.memories import problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
+from dlc.passes.memory_limit import beyond_limit
 from dlc.passes.memory_regions import ONLY, accesses, beside_inputs, check_sizes, consumable, several
 from dlc.passes.memory_wanted import Wanted, origin_of
 from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
@@ -106,6 +107,10 @@ class PlanMemory(Pass[Plan, Plan]):
         new = copy(self)
         object.__setattr__(new, "allocators", tuple(allocators))
         return new
+
+    def changed(self, **options: Any) -> PlanMemory:
+        """This pass with other options and the same solvers, which `dataclasses.replace` does not know."""
+        return replace(self, **options).with_allocators(self.allocators)
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -189,7 +194,7 @@ class PlanMemory(Pass[Plan, Plan]):
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
         # What bodies take is a part of the arena, which has the limit.
-        inner, within = replace(self, limit=None, regions=(), inputs="kept").with_allocators(self.allocators), Report()
+        inner, within = self.changed(limit=None, regions=(), inputs="kept"), Report()
         state = replace(state, bodies={d: inner.run(body, within) for d, body in state.bodies.items()})
         report.passing = within.passing
         wanted = Wanted.of(state, self.in_place)
@@ -230,7 +235,7 @@ class PlanMemory(Pass[Plan, Plan]):
         buffers = wanted.lives.buffers
         sizes = [b.size for b in buffers]
         accessed = accesses(state, len(buffers), wanted.values, wanted.workspaces, sizes)
-        quick = replace(self, strategy="greedy", regions=())
+        quick = self.changed(strategy="greedy", regions=())
 
         def placer(some: Sequence[Buffer], enough: int | None) -> Placement:
             found = quick.placed(some, report) if enough is not None else None
@@ -272,23 +277,15 @@ class PlanMemory(Pass[Plan, Plan]):
         work = plan.workspace_of(plan.steps[step])
         held += [(work, f"{work} bytes that {origin_of(plan, plan.steps[step])} works in")] if work else []
         held.sort(key=lambda each: -each[0])
-        arena = found.arena
-        impossible = found.floor > limit
-        proof = (
-            "no offsets in this order of operations take less"
-            if found.proven
-            else (f"every arena below {found.floor} bytes is proven impossible in this order of operations")
-        )
-        return error(
-            "memory-limit",
-            f"the arena takes {arena} bytes, {arena - limit} more than the limit of {limit}",
-            notes=(
-                f"{proof}, so the limit {'cannot be met' if impossible else 'may be possible: it is not disproved'}",
+        return beyond_limit(
+            found,
+            limit,
+            given="in this order of operations",
+            at_peak=(
                 f"the peak is at step {step} ({origin_of(plan, plan.steps[step])})",
                 *(f"in use there: {text}" for _, text in held[:5]),
             ),
-            help="use a smaller batch or input; the passes stream and rematerialise compute more to need less memory"
-            if impossible
-            else "try plan-memory{strategy=auto}, or more work for it",
-            exit_code=ExitCode.LIMIT,
+            smaller="use a smaller batch or input; the passes stream and rematerialise compute more to need less "
+            "memory",
+            search="try plan-memory{strategy=auto}, or more work for it",
         )

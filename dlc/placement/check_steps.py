@@ -8,6 +8,7 @@ judge shares no code with the planners.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,19 +47,28 @@ class Memory:
         """Overwrite bytes."""
         if not size and tag:
             self.empty[tag[0]] = tag
+        if not size:
+            return
         end = start + size
-        kept: list[tuple[int, int, Tag]] = []
-        for low, high, old in self.ranges:
-            kept += [(low, min(high, start), old)] if low < start else []
-            kept += [(max(low, end), high, old)] if high > end else []
-        self.ranges = sorted([*(r for r in kept if r[0] < r[1]), (start, end, tag)], key=lambda r: r[:2])
+        first, last = self._met(start, end)
+        met = self.ranges[first:last]
+        kept = [(low, start, old) for low, _, old in met[:1] if low < start]
+        kept += [(start, end, tag)]
+        kept += [(end, high, old) for _, high, old in met[-1:] if high > end]
+        self.ranges[first:last] = kept
 
     def holds(self, start: int, size: int, tag: tuple[int, int]) -> bool:
         """Whether all bytes have the tag."""
         if not size:
             return self.empty.get(tag[0]) == tag
-        found = sum(max(0, min(high, start + size) - max(low, start)) for low, high, old in self.ranges if old == tag)
-        return found == size
+        first, last = self._met(start, start + size)
+        met = [(max(low, start), min(high, start + size)) for low, high, old in self.ranges[first:last] if old == tag]
+        return sum(high - low for low, high in met) == size
+
+    def _met(self, start: int, end: int) -> tuple[int, int]:
+        """The ranges that share bytes with these: the number of the first, and that of the one behind the last."""
+        first = bisect_right(self.ranges, start, key=lambda r: r[1])
+        return first, bisect_left(self.ranges, end, first, key=lambda r: r[0])
 
 
 @dataclass(frozen=True)

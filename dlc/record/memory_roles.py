@@ -1,9 +1,10 @@
 """What the values of an arena are for, as pictures of it tell them apart.
 
-    forward | mask | gradient | value | workspace | copy
+    forward | mask | gradient | value | again | workspace | copy
 
 In a function that differentiates, what the loss depends on belongs to the forward pass and everything else to the
-backward pass, but for masks and indices of either; functions that do not differentiate hold plain values.
+backward pass, but for masks and indices of either; functions that do not differentiate hold plain values. What
+`rematerialise` executes again gives values of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ FORWARD: Final = "forward"
 MASK: Final = "mask or index"
 """No floats: bits of a ReLU, positions of a pool."""
 GRADIENT: Final = "backward"
+AGAIN: Final = "computed again"
 WORKSPACE: Final = "workspace"
 COPY: Final = "copy of an input"
 
@@ -30,10 +32,13 @@ def roles(plan: Plan) -> Callable[[Op], str]:
     graph = plan.graph
     losses = [op for name, op in zip(graph.names, graph.outputs, strict=True) if name == LOSS]
     before = _needed(losses)
-    if not losses or all(step.digest in before for step in plan.steps):
-        return lambda _: VALUE
+    plain = not losses or all(step.digest in before for step in plan.steps if not step.repeats)
 
     def of(value: Op) -> str:
+        if _base(value).repeats:
+            return AGAIN
+        if plain:
+            return VALUE
         if not value.type.dtype.is_float:
             return MASK
         return FORWARD if _base(value).digest in before else GRADIENT

@@ -7,6 +7,7 @@ import struct
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from dlc_backend_s2train.program import Program
 
 import dlc
 from dlc import DlcError, Source
+from dlc.plugins.discovery import BACKENDS, load_registry
+from dlc.plugins.registry import Registry
 from tests.backend_s2train.mutations import EXTREMES, MUTATIONS, mutated, repaired
 from tests.backend_s2train.programs import PROGRAMS
 from tests.tools import SANITIZE
@@ -92,10 +95,16 @@ def by_directory(number: int, place: Path) -> str:
     return _loaded(lambda: S2Train().limited(LIMIT).load(place), data)
 
 
+@cache
+def _installed() -> Registry:
+    """What `dlc.load` finds anew in each call, which takes longer than all that it does with a file."""
+    return load_registry(kinds=BACKENDS)
+
+
 def by_python(number: int, place: Path) -> str:
     """`dlc.load`."""
     (place / "net.s2t").write_bytes(data := mutated(number))
-    return _loaded(lambda: dlc.load(place / "net.s2t", max_memory=LIMIT), data)
+    return _loaded(lambda: dlc.load(place / "net.s2t", _installed(), max_memory=LIMIT), data)
 
 
 def by_device(number: int, place: Path) -> str:

@@ -202,7 +202,8 @@ def test_dlc_train_tells_when_it_changes(tmp_path: Path, capfd: pytest.CaptureFi
     (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     line = ["build", str(tmp_path / "net.onnx"), "--target", "s2train", "--train", "loss=cross-entropy"]
     line += ["--set", "s2-select.loss-scale=dynamic", "--set", "s2-select.scale-steps=2", "-o", str(tmp_path / "out")]
-    assert run([*line, "-q", "--cache", "off"]) == 0
+    assert run([*line, "-q", "--cache", "off", "--explain", "s2-select"]) == 0
+    assert "loss scale dynamic: each update checks its own gradient alone" in capfd.readouterr().out
     np.savez(tmp_path / "d.npz", x=rng.standard_normal((64, 6), np.float32), y=rng.integers(0, 4, 64))
     capfd.readouterr()
     assert run(["train", str(tmp_path / "out"), "--data", str(tmp_path / "d.npz"), "--epochs", "2"]) == 0

@@ -15,6 +15,7 @@ from dlc_backend_s2train.container import read
 from dlc.api.function_names import LEARNING
 from dlc.api.plan import Plan, Slot
 from dlc.base.diagnostics import ExitCode
+from dlc.base.report import Report
 from dlc.cache.step_record import StepRecord
 from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
@@ -22,6 +23,8 @@ from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.html.memory import HEIGHT, WIDTH, memory
 from dlc.html.plan import figures, plan_html, plan_svg, view_of
+from dlc.passes.plan_memory import PlanMemory
+from dlc.passes.rematerialise import Rematerialise
 from dlc.record.build import memory_of
 from tests.cli.conftest import MODELS, Dlc
 from tests.cli.models import EVIL, evil, small
@@ -325,3 +328,21 @@ def test_steps_are_executed_again_within_a_budget_or_a_size(dlc: Dlc) -> None:
 def test_what_executing_again_cannot_do_is_said(dlc: Dlc, flags: tuple[str, ...], code: str, status: int) -> None:
     ran = dlc("plan", "small.onnx", *flags)
     assert ran.code == status and f"error[{code}]" in ran.err and ran.out == ""
+
+
+def test_what_is_computed_again_is_hatched(dlc: Dlc) -> None:
+    steps: list[StepRecord[Any]] = []
+    space = Workspace.open(Terminal(quiet=True), CacheOptions("off"))
+    prepared = space.prepare(BuildOptions("digits.onnx", "c{cpu=generic}", train="loss=cross-entropy"))
+    with space.cache() as cache:
+        space.compile(prepared, cache, stop_after="order", on_step=steps.append)
+    ordered: Plan = by_function(steps)["gradients"][-1].handle.value
+    again = Rematerialise(budget=10.0).run(ordered, Report())
+    for plan, repeated in ((PlanMemory().run(ordered, Report()), 0), (PlanMemory().run(again, Report()), 1)):
+        drawing = memory(plan)
+        hatched = [r for r in drawing.rectangles if r.stripes]
+        assert bool(hatched) == repeated and len(hatched) <= int(plan.facts.get("repeated_steps", 0))
+        assert [role for role, _, striped in drawing.key if striped] == ["computed again"] * repeated
+        view = view_of(plan, "gradients", "", 0.0)
+        assert ('class="swatch hatched"' in plan_html("digits", "c", [view])) == repeated
+        assert plan_svg("digits", [view]).count('class="stripes"') == len(hatched) + repeated

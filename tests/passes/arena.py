@@ -22,6 +22,7 @@ from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import combine_at
 from dlc.passes.views import is_view
 from dlc.placement import check_placement
+from dlc.verify.plan_check import check_plan as found_in
 
 CHUNKS = 3
 LARGEST_RUN = 1 << 20
@@ -236,6 +237,7 @@ def _bases(plan: Plan) -> dict[str, str]:
 
 def check_plan(plan: Plan, align: int = 64) -> None:
     """Order, places and figures of a plan, judged without its planner."""
+    assert found_in(plan) == []
     done: set[str] = set()
     for step in plan.calls:
         for a in step.args:

@@ -1,9 +1,12 @@
-"""`dlc build --verify-steps`: what it tells of the steps, and the error of the first that changes a value."""
+"""`dlc build --verify-steps`: what it tells of the steps, and the error of the first that changes a value.
+
+Plans are held against their graphs first (`dlc.verify.plan_check`), which also sees what running them does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from dlc.base.diagnostics import DlcError, ExitCode, error, escape, quote
 from dlc.cli.terminal import json_number
@@ -12,6 +15,9 @@ if TYPE_CHECKING:
     from dlc.cache.step_record import StepRecord
     from dlc.driver.pipeline import ResolvedPipeline
     from dlc.verify.steps import Checked
+
+_FAULTS: Final = 5
+"""Faults of a plan that an error tells."""
 
 
 class StepVerification:
@@ -24,18 +30,27 @@ class StepVerification:
         self._checker = StepChecker(tell=tell)
         self._steps = {step.name: step for step in pipeline.whole}
         self.checked: list[Checked] = []
+        self._plans = 0
 
     def see(self, step: StepRecord[Any]) -> None:
-        """Compare what a step gave.
+        """Compare what a step gave, and check the plan that it may be.
 
         Raises:
-            DlcError: (MISMATCH) an output is no longer what it was.
+            DlcError: (MISMATCH) a plan is wrong; an output is no longer what it was.
         """
         if step.handle.kind == "artifact":
             return
+        from dlc.api.plan import Plan
+        from dlc.verify.plan_check import check_plan
+
+        state = step.handle.value
+        if isinstance(state, Plan):
+            self._plans += 1
+            if faults := check_plan(state):
+                raise self._wrong(step, faults)
         known = self._steps.get(step.name)
         other = known is not None and known.stage.computes_other
-        found = self._checker.see(step.spec, step.function, step.handle.value, other)
+        found = self._checker.see(step.spec, step.function, state, other)
         if found is None:
             return
         self.checked.append(found)
@@ -46,11 +61,12 @@ class StepVerification:
         """What became of the steps, for people."""
         skipped = [c for c in self.checked if c.verdict == "skipped"]
         same = len(self.checked) - len(skipped)
-        lines = [f"verify-steps: {same} passes preserve the values, {len(skipped)} not compared"]
+        plans = f"; {self._plans} plans are right" if self._plans else ""
+        lines = [f"verify-steps: {same} passes preserve the values, {len(skipped)} not compared{plans}"]
         why: dict[tuple[str, str], list[str]] = {}
         for c in self.checked:
             if c.reason:
-                why.setdefault((_name(c), c.reason), []).append(c.function)
+                why.setdefault((_name(c.step), c.reason), []).append(c.function)
         for (name, reason), functions in why.items():
             of = f" of {', '.join(functions)}" if any(functions) else ""
             lines.append(f"  {name}{of}: {escape(reason)}")
@@ -72,17 +88,31 @@ class StepVerification:
             for c in self.checked
         ]
 
-    def _changed(self, found: Checked, name: str) -> DlcError:
+    def _wrong(self, step: StepRecord[Any], faults: Sequence[str]) -> DlcError:
+        more = [f"{len(faults) - _FAULTS} more"] if len(faults) > _FAULTS else []
+        return error(
+            "wrong-plan",
+            f"{_title(step.spec, step.function)} gives a plan that is wrong: {escape(faults[0])}",
+            notes=[*self._whose(step.name), *map(escape, faults[1:_FAULTS]), *more],
+            help=f"--dump-ir {step.name} writes the plan; dlc plan --html draws the places of its values",
+            exit_code=ExitCode.MISMATCH,
+        )
+
+    def _whose(self, name: str) -> list[str]:
         step = self._steps.get(name)
-        notes = [] if step is None or step.package == "dlc" else [f"{name} is a pass of plugin {step.plugin}"]
+        return [] if step is None or step.package == "dlc" else [f"{name} is a pass of plugin {step.plugin}"]
+
+    def _changed(self, found: Checked, name: str) -> DlcError:
+        notes = self._whose(name)
         wrong = [o for o in found.outputs if not o.ok]
         if not wrong:
-            message = f"{_title(found)} gives a graph that cannot be evaluated: {found.reason}"
+            message = f"{_title(found.step, found.function)} gives a graph that cannot be evaluated: {found.reason}"
         else:
             first, (before, after) = wrong[0], found.worst
             place = f"[{','.join(map(str, first.worst))}]"
             message = (
-                f"{_title(found)} changes output {quote(first.name)}: {before} at {place} becomes {after}, "
+                f"{_title(found.step, found.function)} changes output {quote(first.name)}: "
+                f"{before} at {place} becomes {after}, "
                 f"{first.wrong:,} of {first.size:,} elements are beyond {first.tolerance}"
             )
             notes += [f"output {quote(o.name)}: {o.wrong:,} of {o.size:,}, at most {o.max_abs:.3g}" for o in wrong[1:]]
@@ -95,9 +125,9 @@ class StepVerification:
         )
 
 
-def _name(found: Checked) -> str:
-    return escape(found.step.partition("{")[0])
+def _name(step: str) -> str:
+    return escape(step.partition("{")[0])
 
 
-def _title(found: Checked) -> str:
-    return f"{_name(found)} of {found.function}" if found.function else _name(found)
+def _title(step: str, function: str) -> str:
+    return f"{_name(step)} of {function}" if function else _name(step)

@@ -39,17 +39,18 @@ def emit_training(
     Raises:
         DlcError: (USAGE) a plan has no places for its values.
     """
-    for name, given, what in (
-        ("profile", options.profile, "tell how long their steps take"),
-        ("steps", options.steps, "run step by step"),
-        ("inputs", options.inputs == "consumed", "write over their inputs"),
-        ("memory", len(options.memory) > 1, "work in several memories"),
+    one = "give one memory, whose size is a limit, as memory=ram:256KiB; dlc plan shows what several would hold"
+    for name, given, what, help in (
+        ("profile", options.profile, "tell how long their steps take", "leave it out"),
+        ("steps", options.steps, "run step by step", "leave it out"),
+        ("inputs", options.inputs == "consumed", "write over their inputs", "leave it out"),
+        ("memory", len(options.memory) > 1, "work in several memories", one),
     ):
         if given:
             raise error(
                 "no-effect",
                 f"c{{{name}=…}}: training programs do not {what}",
-                help="leave it out",
+                help=help,
                 exit_code=ExitCode.USAGE,
             )
     plans = [f.plan for f in bundle.functions.values()]

@@ -228,6 +228,12 @@ def _tell(report: Report, work: Selection, found: _Found, left: Left) -> None:
         report.count("ops of the host", len(left.ops))
     for node, why in left.by_node().items():
         report.missed(node, f"is left to the host: {why}")
+    if found.trains:
+        scale = "dynamic" if work.settings.growth else f"{work.settings.loss_scale:g}"
+        report.note(
+            f"loss scale {scale}: each update checks its own gradient alone for overflow and waits for no other; a "
+            "check of all gradients before the first update would need all of them in memory at once"
+        )
 
 
 def _placed(graph: Graph, roots: list[Op], hosted: Set[str]) -> tuple[Op, ...]:
