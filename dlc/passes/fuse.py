@@ -43,6 +43,7 @@ from dlc.kernel.fusion.rows import is_light, share_rows
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.box import commute
+from dlc.passes.overlays import overlaid
 from dlc.passes.packed_constants import PackedConstants, columns_last
 from dlc.passes.packed_panels import row_in_panels
 from dlc.passes.panels import reads_panels
@@ -198,6 +199,8 @@ class _Fuser:
         if len(producer.types) != 1 or producer.types[0].symbol is not None:
             return "it has several results" if len(producer.types) != 1 else "it is a size, which loops end at"
         kernel = producer.body
+        if overlaid(kernel) or overlaid(consumer.kernel):
+            return "it is a part of a concatenation that holds its operands"
         if consumer.widens and kernel.reduces:
             return "its elements are made larger where they are read"
         single = kernel.nests[0] if len(kernel.nests) == 1 else None

@@ -11,6 +11,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.expr import loads
 from dlc.kernel.kernel import Kernel
+from dlc.passes.overlays import Overlays
 from dlc.passes.views import is_view
 from dlc.placement import Task
 
@@ -23,13 +24,17 @@ class MemoryModel:
         calls: The ops that run (views do not), in graph order.
         tasks: One per call, in the same order.
         sizes: Bytes per storage.
-        storage: Digest of an intermediate value, or of a view of one → its storage.
+        storage: Digest of an intermediate value, of a view of one, or of an overlay that none of the calls is → its
+            storage.
+        overlays: Those overlays. Values that lie beside others in one storage are storages of no bytes as well: who
+            reads and writes them holds the storage.
     """
 
     calls: tuple[Op, ...]
     tasks: tuple[Task, ...]
     sizes: tuple[int, ...]
     storage: dict[str, int]
+    overlays: Overlays
 
     @classmethod
     def of(
@@ -43,6 +48,10 @@ class MemoryModel:
 
         `steps` are the calls in the order of a plan, which may have what overwrites an input before those who read it.
         """
+        ops = calls_of(graph)
+        overlays = Overlays.of(graph, ops, {step.digest for step in steps})
+        held: dict[str, int] = {}  # digest of a value beside others, of an overlay or of a view of it → its storage
+        inside: dict[str, tuple[int, ...]] = {}  # the same → the storages of no bytes that it is
         place = {step.digest: k for k, step in enumerate(steps)}
         outputs = {o.digest for o in graph.outputs}
         storage: dict[str, int] = {}
@@ -52,11 +61,19 @@ class MemoryModel:
         tasks: list[Task] = []
         readers: dict[str, list[int]] = {}
         over = {graph.outputs[i].digest: graph.inputs[j].digest for i, j in graph.aliases}
-        for call in calls_of(graph):
-            if is_view(call) and call.digest not in outputs and call.operands[0].digest in storage:
-                storage[call.digest] = storage[call.operands[0].digest]
+        for call in ops:
+            if is_view(call) and call.digest not in outputs and (source := call.operands[0].digest) in storage:
+                storage[call.digest] = storage[source]
+                if source in held:
+                    held[call.digest], inside[call.digest] = held[source], inside[source]
                 continue
-            reads = tuple(dict.fromkeys(storage[a.digest] for a in call.operands if a.digest in storage))
+            if call.digest in overlays.parts:
+                storage[call.digest] = held[call.digest] = storage[call.operands[0].digest]
+                inside[call.digest] = tuple(k for x in call.operands for k in inside[x.digest])
+                continue
+            read = (inside.get(a.digest, (storage[a.digest],)) for a in call.operands if a.digest in storage)
+            reads = tuple(dict.fromkeys(k for some in read for k in some))
+            holds = dict.fromkeys(held[a.digest] for a in call.operands if a.digest in held)
             # Outputs lie in the caller's memory, so no storage says that a reader of one must wait for its writer.
             after = tuple(dict.fromkeys(writer[d] for a in call.operands if (d := a.digest) in writer))
             # What may overwrite an input had better come after those who read it: they then need no copy of it.
@@ -68,14 +85,24 @@ class MemoryModel:
             for value in results_of(call):
                 if value.digest in outputs:
                     writer[value.digest] = len(calls)
+                elif (whole := overlays.root.get(value.digest)) is not None:
+                    if whole not in held:
+                        held[whole] = len(sizes)
+                        sizes.append(value.type.nbytes)
+                    storage[value.digest] = held[value.digest] = held[whole]
+                    inside[value.digest] = (len(sizes),)
+                    holds[held[whole]] = None
+                    writes.append(len(sizes))
+                    sizes.append(0)
                 else:
                     storage[value.digest] = len(sizes)
                     writes.append(len(sizes))
                     sizes.append(value.type.nbytes)
-            pairs = in_place_pairs(call, storage, sizes) if in_place else ()
+            own = in_place and not any(v.digest in held for v in results_of(call))
+            pairs = in_place_pairs(call, storage, sizes) if own else ()
             calls.append(call)
-            tasks.append(Task(reads, tuple(writes), (workspace or graph.workspace)(call), pairs, after))
-        return cls(tuple(calls), tuple(tasks), tuple(sizes), storage)
+            tasks.append(Task(reads, tuple(writes), (workspace or graph.workspace)(call), pairs, after, tuple(holds)))
+        return cls(tuple(calls), tuple(tasks), tuple(sizes), storage, overlays)
 
 
 def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
