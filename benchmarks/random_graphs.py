@@ -4,8 +4,8 @@
 
 See tests/placement/aliased_graphs.py, which draws, plans and compiles them: views, results in place, concatenations
 that hold their operands, several outputs, outputs over inputs, several memories, any order of steps, strategies,
-alignments. Working memory is filled with garbage before every call, and a judge runs each plan on tags of elements. A line tells each graph that
-fails; the exit status is 1 if there is one.
+alignments. Working memory is filled with garbage before every call, and a judge runs each plan on tags of elements. A
+line tells each graph that fails; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations

@@ -169,6 +169,15 @@ class Plan:
                 found |= dict.fromkeys((x.digest for x in tensors), whole)
         return found
 
+    @cached_property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """Digest of what holds values that lie beside each other (`beside`) → of those values that steps compute."""
+        found: dict[str, list[str]] = {}
+        for digest in self.values:
+            if (whole := self.beside.get(digest)) is not None:
+                found.setdefault(whole, []).append(digest)
+        return {whole: tuple(parts) for whole, parts in found.items()}
+
     def beside_each_other(self, one: Op, other: Op) -> bool:
         """Whether two values have parts of one memory."""
         whole = self.beside.get(one.digest)

@@ -169,7 +169,7 @@ class _Fuser:
                     group = self._inlined(arg, group)
                     self._report.count("packed constants inlined")
                     break
-                why = self._refusal(arg, group)
+                why = _held(arg.body, group.kernel) or self._refusal(arg, group)
                 if not why and not self._report.applies("joined", arg):
                     why = "it is withheld"
                 if why:
@@ -199,8 +199,6 @@ class _Fuser:
         if len(producer.types) != 1 or producer.types[0].symbol is not None:
             return "it has several results" if len(producer.types) != 1 else "it is a size, which loops end at"
         kernel = producer.body
-        if overlaid(kernel) or overlaid(consumer.kernel):
-            return "it is a part of a concatenation that holds its operands"
         if consumer.widens and kernel.reduces:
             return "its elements are made larger where they are read"
         single = kernel.nests[0] if len(kernel.nests) == 1 else None
@@ -325,6 +323,12 @@ class _Fuser:
             settled=True,
             widens=consumer.widens or (producer.digest in self._wide and not consumer.kernel.reduces),
         )
+
+
+def _held(producer: Kernel, consumer: Kernel) -> str:
+    """Why a concatenation that holds its operands stays by itself; "" where neither kernel is one."""
+    held = overlaid(producer) is not None or overlaid(consumer) is not None
+    return "what is concatenated lies where it should be" if held else ""
 
 
 def _together(*names: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Values that lie side by side in one memory: which calls join them, and which of these have nothing left to do.
 
-    concat:  r[i] = p0[i];  r[n + j] = p1[j]               an operand is somewhere in the result
-    overlay: r[i] = p0[i];  r[n + j] = p1[n + j]           it is there already, in a value as large as the result
+concat:  r[i] = p0[i];  r[n + j] = p1[j]               an operand is somewhere in the result
+overlay: r[i] = p0[i];  r[n + j] = p1[n + j]           it is there already, in a value as large as the result
 """
 
 from __future__ import annotations
@@ -138,9 +138,7 @@ class Overlays:
         return cls(root, parts)
 
 
-def _written_inside(
-    x: Op, box: Box, boxes: Mapping[str, tuple[Box, ...]], parts: Mapping[str, tuple[Op, ...]]
-) -> bool:
+def _written_inside(x: Op, box: Box, boxes: Mapping[str, tuple[Box, ...]], parts: Mapping[str, tuple[Op, ...]]) -> bool:
     """Whether what computes an operand writes elements of a box alone."""
     if not isinstance(x, Call) or isinstance(x, Item) or len(x.types) != 1:
         return False

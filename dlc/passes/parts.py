@@ -7,15 +7,19 @@ a part of what computes a, and `part` one of whoever reads it. `order` and `plan
 (`overlays`), where `overlay` has nothing to do: a plan has no step for it. What a concatenation is a part of holds its
 parts as well: a chain of them, as in DenseNet, is one value that grows.
 
-An input, a constant or a value that other concatenations hold is copied to its place. A result of the program stays a
-concatenation, as do small ones, and what is only moved on.
+An input or a value that another concatenation holds is copied to its place. A result of the program stays a
+concatenation, and so do small ones, those of constants, and what is only moved on. What holds its operands needs all of
+its memory from the first of them on. Where that makes the peak higher, as with the long ways of a U-Net, those that are
+in use at the peak stay as well: peaks are compared before kernels are fused, and only where that does not tell also
+after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Final
 
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
@@ -31,8 +35,16 @@ from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.box import Box
 from dlc.kernel.simplify import simplify_nest
+from dlc.passes.fuse import Fuse
+from dlc.passes.memory import MemoryModel
 from dlc.passes.overlays import joined_boxes
+from dlc.placement import lifetimes, max_live, order_tasks
 from dlc.spec import Bytes, option
+
+_TRIES: Final = 4
+"""Sets of concatenations that are compared, at most, before none holds its operands."""
+_STATES: Final = 500
+"""States that a search for an order visits, to compare peaks."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +55,38 @@ class Parts(Pass[Graph, Graph]):
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     bytes: Bytes = option(0, "the smallest concatenation that holds its operands; 0: none does", low=0)
+    peak: bool = option(True, "concatenations that make the peak higher hold nothing")
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The same outputs."""
-        held = _held(state, self.bytes) if self.bytes else {}
-        if not held:
+        made = _Rewriter.of(state, self.bytes) if self.bytes else None
+        if made is None or not made.held:
             return state
-        report.count("concatenations", len({place.root for place in held.values()}))
-        return _Rewriter(state, held).graph()
+        if self.peak and _peak(made.found) > _peak(state):
+            made = _without_long_ones(made, self.bytes)
+        if count := len(made.roots):
+            report.count("concatenations", count)
+        return made.found
+
+
+def _without_long_ones(made: _Rewriter, least: int) -> _Rewriter:
+    """Fewer concatenations that hold their operands, so that the peak of fused kernels is not higher than without."""
+    most = _peak(Fuse().run(made.source, Report()))
+    left: frozenset[str] = frozenset()
+    for _ in range(_TRIES):
+        if _peak(Fuse().run(made.found, Report())) <= most:
+            return made
+        left |= made.at_peak()
+        made = _Rewriter.of(made.source, least, left)
+        if not made.held:
+            return made
+    return _Rewriter(made.source, {})
+
+
+def _peak(graph: Graph) -> int:
+    """Bytes that are live at once in a good order of calls."""
+    model = MemoryModel.of(graph)
+    return order_tasks(model.tasks, model.sizes, state_limit=_STATES).peak
 
 
 @dataclass(frozen=True)
@@ -64,14 +100,16 @@ class _Place:
     box: Box
 
 
-def _held(graph: Graph, least: int) -> Mapping[str, _Place]:
-    """Digest of a value → its place, for what is held and what holds it."""
+def _held(graph: Graph, least: int, left: Set[str]) -> Mapping[str, _Place]:
+    """Digest of a value → its place, for what is held and what holds it; what is `left` is as it was."""
     outputs = {o.digest for o in graph.outputs}
     constant: dict[str, bool] = {}
     found: dict[str, _Place] = {}
     for op in reversed(graph.ops):
         boxes = joined_boxes(op)
-        if boxes is None or op.digest in outputs or any(is_constant(x, constant) for x in op.operands):
+        if boxes is None or op.digest in outputs or op.digest in left:
+            continue
+        if any(is_constant(x, constant) for x in op.operands):
             continue
         if (place := found.get(op.digest)) is None:
             if op.type.nbytes < least or _only_moved(op, graph):
@@ -108,7 +146,21 @@ class _Rewriter:
     wide: dict[str, Op] = field(default_factory=dict[str, Op])
     """Digest of a value that is held → what has its elements at their place."""
 
-    def graph(self) -> Graph:
+    @classmethod
+    def of(cls, graph: Graph, least: int, left: Set[str] = frozenset()) -> _Rewriter:
+        """Of all concatenations of at least so many bytes but for those that are `left`."""
+        return cls(graph, _held(graph, least, left))
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """Digests of the concatenations that hold others and are not held themselves."""
+        return frozenset(place.root for place in self.held.values())
+
+    @cached_property
+    def found(self) -> Graph:
+        """The graph as it is now."""
+        if not self.held:
+            return self.source
         origins = dict(self.source.origins)
         for op in self.source.ops:
             found = self._held(op) or op.with_operands([self.new[x.digest] for x in op.operands])
@@ -119,6 +171,20 @@ class _Rewriter:
                     origins.setdefault(wide.digest, names)
         outputs = tuple(self.new[o.digest] for o in self.source.outputs)
         return with_live_origins(replace(self.source, outputs=outputs, origins=origins))
+
+    def at_peak(self) -> frozenset[str]:
+        """Those concatenations that are in use at the peak; else the one that is in use for longest."""
+        model = MemoryModel.of(self.found)
+        order = order_tasks(model.tasks, model.sizes, state_limit=_STATES).order
+        lives = lifetimes(model.tasks, model.sizes, order)
+        _, step = max_live(lives.buffers, 1)
+        spans = {
+            root: lives.buffers[lives.of_storage[model.storage[wide.digest]]]
+            for root in self.roots
+            if (wide := self.wide[root]).digest in model.storage
+        }
+        then = frozenset(root for root, b in spans.items() if b.birth <= step < b.death)
+        return then or frozenset([max(spans, key=lambda r: spans[r].death - spans[r].birth)] if spans else self.roots)
 
     def _held(self, op: Op) -> Op | None:
         """What a value that is held or holds others is for who reads it by itself; None: it is neither."""

@@ -86,7 +86,8 @@ class _Tags:
             spans.append((k, x, slot, read))
             found = self._memory(slot, len(wanted))
             if (bad := read & ((wanted != found) | (wanted == _NOTHING))).any():
-                yield f"does not find operand {k} at byte {slot.offset + int(bad.argmax()) * self.unit} of {slot.region}"
+                at = slot.offset + int(bad.argmax()) * self.unit
+                yield f"does not find operand {k} at byte {at} of {slot.region}"
         results: list[tuple[Slot, Array]] = []
         for r, v in enumerate(results_of(step)):
             slot = None if v.digest in plan.outputs else plan.slots.get(v.digest)
@@ -166,7 +167,11 @@ def _may_overwrite(step: Op, k: int, r: int, written: Slot, read: Slot) -> bool:
         return False
     (nest,) = readers
     same = kernel.tensors[name].type == kernel.tensors[out].type
-    return same and nest.out == out and all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
+    return (
+        same
+        and nest.out == out
+        and all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
+    )
 
 
 def _meet(one: Slot, mask: Array, other: Slot, taken: Array, unit: int) -> bool:
