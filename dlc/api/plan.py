@@ -163,8 +163,10 @@ class Plan:
         """
         found: dict[str, str] = {}
         for op in reversed(self.graph.ops):
-            tensors = [x for x in op.operands if x.type.symbol is None]
-            if op.runs and op.digest in self.slots and op.digest not in self.values and len(tensors) > 1:
+            if not isinstance(op, Call) or op.digest not in self.slots or op.digest in self.values:
+                continue
+            tensors = [x for x in op.args if x.type.symbol is None]
+            if len(tensors) > 1:
                 whole = found.setdefault(op.digest, op.digest)
                 found |= dict.fromkeys((x.digest for x in tensors), whole)
         return found

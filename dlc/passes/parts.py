@@ -2,7 +2,7 @@
 
     c = concat(a, b);  y = f(a)    →    a' = place(a);  b' = place(b);  c = overlay(a', b');  y = f(part(a'))
 
-a' and b' have the shape of c, and of its elements those that a and b are; nobody reads the others. `fuse` makes `place`
+Values like a' have the shape of c, and of its elements those that a is; nobody reads the others. `fuse` makes `place`
 a part of what computes a, and `part` one of whoever reads it. `order` and `plan-memory` give a', b' and c one memory
 (`overlays`), where `overlay` has nothing to do: a plan has no step for it. What a concatenation is a part of holds its
 parts as well: a chain of them, as in DenseNet, is one value that grows.
@@ -16,7 +16,7 @@ after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Final
@@ -127,10 +127,10 @@ def _held(graph: Graph, least: int, left: Set[str]) -> Mapping[str, _Place]:
 def _only_moved(op: Op, graph: Graph) -> bool:
     """Whether the only reader of a value writes its elements elsewhere: `fuse` lets who makes them write there."""
     users = graph.users.get(op, ())
-    if len(users) != 1 or not isinstance(users[0], Call):
+    user = users[0] if len(users) == 1 else None
+    if not isinstance(user, Call):
         return not users
-    (user,) = users
-    names = {p.name for p, a in zip(user.body.params, user.args, strict=True) if a is op or a == op}
+    names = {p.name for p, a in zip(user.body.params, user.args, strict=True) if a == op}
     readers = [n for n in user.body.nests if names & n.reads()]
     return len(readers) == 1 and len(names) == 1 and moves_all(readers[0], user.body.tensors[min(names)])
 
@@ -222,7 +222,7 @@ def part_of(op: Op, type: Type, box: Box) -> Call:
     return Call(Kernel.canonical((p,), (Param("out", type),), (simplify_nest(nest),)), (op,))
 
 
-def overlay(parts: list[Op], boxes: list[Box], type: Type) -> Call:
+def overlay(parts: Sequence[Op], boxes: Sequence[Box], type: Type) -> Call:
     """Values that each have a part of one: r[i + start] = p[i + start] for each."""
     params = tuple(Param(f"x{k}", x.type) for k, x in enumerate(parts))
     nests: list[Nest] = []

@@ -51,8 +51,8 @@ class _Machine:
                 found = step.evaluate(*args)
                 values = found if len(step.types) > 1 else (found,)
         for op, value in zip(results_of(step), values, strict=True):
-            beside = isinstance(step, Call) and op.digest in self._plan.beside
-            self._store(op, as_result(value, op.type), written(step.body) if beside else None)
+            own = written(step.body) if isinstance(step, Call) and op.digest in self._plan.beside else None
+            self._store(op, as_result(value, op.type), own)
 
     def _body(self, body: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         return run_plan(self._plan.bodies[body.digest], feeds)

@@ -222,9 +222,9 @@ def darts_cell(batch: int = 1, channels: int = 36, size: int = 28, seed: int = 0
 
     def separable(x: str, times: int = 2, dilation: int = 1) -> str:
         for _ in range(times):
-            weight = w.weight(channels, 1, 3, 3, fan_in=9)
-            sizes = {"pads": [dilation] * 4, "dilations": [dilation] * 2}
-            x = conv(w.op("Conv", w.op("Relu", x), weight, group=channels, **sizes), channels)
+            weight, x = w.weight(channels, 1, 3, 3, fan_in=9), w.op("Relu", x)
+            around = [dilation] * 2
+            x = conv(w.op("Conv", x, weight, group=channels, pads=around * 2, dilations=around), channels)
         return x
 
     a, b = conv("a", channels), conv("b", channels)
