@@ -53,7 +53,7 @@ def planned(parts: bool = True, layout: bool = True) -> Plan:
 def test_a_cell_takes_less_memory(layout: bool) -> None:
     """In rows of channels, whose parts have gaps between them, as well as in planes.
 
-    Without what kernels work in: of programs, a kernel of all parts takes 14 values, see benchmarks/planned_models.py.
+    Without what kernels work in, with which a kernel that makes all parts takes 14 values: see docs/memory.md.
     """
     copies, held = planned(False, layout), planned(True, layout)
     assert copies.memory == 10 * UNIT
