@@ -38,13 +38,15 @@ from dlc.kernel.simplify import simplify_nest
 from dlc.passes.fuse import Fuse
 from dlc.passes.memory import MemoryModel
 from dlc.passes.overlays import joined_boxes
-from dlc.placement import lifetimes, max_live, order_tasks
+from dlc.placement import OrderResult, lifetimes, max_live, order_tasks
 from dlc.spec import Bytes, option
 
 _TRIES: Final = 4
 """Sets of concatenations that are compared, at most, before none holds its operands."""
 _STATES: Final = 500
 """States that a search for an order visits, to compare peaks."""
+_SEARCHED: Final = 2000
+"""Calls for which an order is searched."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,12 @@ def _without_long_ones(made: _Rewriter, least: int) -> _Rewriter:
 
 def _peak(graph: Graph) -> int:
     """Bytes that are live at once in a good order of calls."""
-    model = MemoryModel.of(graph)
-    return order_tasks(model.tasks, model.sizes, state_limit=_STATES).peak
+    return _ordered(MemoryModel.of(graph)).peak
+
+
+def _ordered(model: MemoryModel) -> OrderResult:
+    policy = "memory" if len(model.tasks) <= _SEARCHED else "depth-first"
+    return order_tasks(model.tasks, model.sizes, policy=policy, state_limit=_STATES)
 
 
 @dataclass(frozen=True)
@@ -175,8 +181,7 @@ class _Rewriter:
     def at_peak(self) -> frozenset[str]:
         """Those concatenations that are in use at the peak; else the one that is in use for longest."""
         model = MemoryModel.of(self.found)
-        order = order_tasks(model.tasks, model.sizes, state_limit=_STATES).order
-        lives = lifetimes(model.tasks, model.sizes, order)
+        lives = lifetimes(model.tasks, model.sizes, _ordered(model).order)
         _, step = max_live(lives.buffers, 1)
         spans = {
             root: lives.buffers[lives.of_storage[model.storage[wide.digest]]]
