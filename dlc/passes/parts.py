@@ -151,6 +151,8 @@ class _Rewriter:
     """Digest of a value → what it is now for who reads it by itself."""
     wide: dict[str, Op] = field(default_factory=dict[str, Op])
     """Digest of a value that is held → what has its elements at their place."""
+    copied: dict[str, str] = field(default_factory=dict[str, str])
+    """Digest of an operand's copy at its place → digest of the concatenation."""
 
     @classmethod
     def of(cls, graph: Graph, least: int, left: Set[str] = frozenset()) -> _Rewriter:
@@ -175,6 +177,9 @@ class _Rewriter:
                 origins.setdefault(found.digest, names)
                 if (wide := self.wide.get(op.digest)) is not None:
                     origins.setdefault(wide.digest, names)
+        for copy, whole in self.copied.items():
+            if names := self.source.origins.get(whole):
+                origins.setdefault(copy, names)
         outputs = tuple(self.new[o.digest] for o in self.source.outputs)
         return with_live_origins(replace(self.source, outputs=outputs, origins=origins))
 
@@ -197,20 +202,22 @@ class _Rewriter:
             return None
         boxes = joined_boxes(op)
         if boxes is not None:
-            parts = [self._part(x, place, box) for x, box in zip(op.operands, boxes, strict=True)]
+            parts = [self._part(x, op, place, box) for x, box in zip(op.operands, boxes, strict=True)]
             wide = overlay([p for p, _ in parts], [b for _, b in parts], place.type)
         else:
             wide = placed(op.with_operands([self.new[x.digest] for x in op.operands]), place.type, place.box)
         self.wide[op.digest] = wide
         return wide if op.digest == place.root else part_of(wide, op.type, place.box)
 
-    def _part(self, x: Op, around: _Place, box: Box) -> tuple[Op, Box]:
+    def _part(self, x: Op, whole: Op, around: _Place, box: Box) -> tuple[Op, Box]:
         """An operand of a concatenation at its place, and that."""
         inside = tuple((start + a, start + b) for (start, _), (a, b) in zip(around.box, box, strict=True))
         place = self.held.get(x.digest)
         if place is not None and (place.root, place.box) == (around.root, inside):
             return self.wide[x.digest], inside
-        return placed(self.new[x.digest], around.type, inside), inside
+        copy = placed(self.new[x.digest], around.type, inside)
+        self.copied[copy.digest] = whole.digest
+        return copy, inside
 
 
 def placed(op: Op, type: Type, box: Box) -> Call:
