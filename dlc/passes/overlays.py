@@ -19,8 +19,9 @@ from dlc.kernel.check.inside import find
 from dlc.kernel.expr import Const, Load
 from dlc.kernel.fusion.inline import reads_each_once
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 from dlc.kernel.schedules.box import Box, written_box
-from dlc.kernel.schedules.start import tile
+from dlc.kernel.schedules.start import needs_fill, tile
 from dlc.kernel.simplify import simplify
 
 
@@ -88,10 +89,6 @@ def _meet(a: Box, b: Box) -> bool:
     return all(max(x[0], y[0]) < min(x[1], y[1]) for x, y in zip(a, b, strict=True))
 
 
-def _inside(a: Box, b: Box) -> bool:
-    return all(y[0] <= x[0] and x[1] <= y[1] for x, y in zip(a, b, strict=True))
-
-
 @dataclass(frozen=True)
 class Overlays:
     """The overlays of a graph that have nothing to do, because their operands lie where the result does.
@@ -108,8 +105,9 @@ class Overlays:
     def of(cls, graph: Graph, calls: Sequence[Op], steps: Set[str]) -> Overlays:
         """Those among the calls of a graph that are none of the steps, by their digests, and may be none.
 
-        Each operand is computed, is no output, is an operand of one overlay alone, what computes it writes elements of
-        its part only, and so are those that anybody reads: the others, which are 0, would be those of other operands.
+        Each operand is computed, is no output, is an operand of one overlay alone, and what computes it writes the
+        elements of its part, all of them and no others. Nobody reads others: they are 0, but here they are those of
+        other operands, or nobody's.
         """
         outputs = {o.digest for o in graph.outputs}
         computed = {op.digest for op in calls} - outputs
@@ -124,7 +122,7 @@ class Overlays:
             fits = all(
                 held[x.digest] == 1
                 and x.digest in computed
-                and _written_inside(x, box, boxes, parts)
+                and _writes_all_of(x, box, boxes, parts)
                 and all(_reads_inside(u, x, box) for u in graph.users.get(x, ()))
                 for x, box in zip(op.operands, boxes[op.digest], strict=True)
             )
@@ -132,19 +130,29 @@ class Overlays:
                 parts[op.digest] = tuple(p for x in op.operands for p in parts.get(x.digest, (x,)))
         root: dict[str, str] = {}
         for op in reversed(holders):
-            if op.digest in parts:
-                whole = root.setdefault(op.digest, op.digest)
-                root |= dict.fromkeys((x.digest for x in op.operands), whole)
+            if op.digest not in parts:
+                continue
+            if op.digest not in root and not tile(boxes[op.digest], op.type.room):
+                del parts[op.digest]
+                continue
+            whole = root.setdefault(op.digest, op.digest)
+            root |= dict.fromkeys((x.digest for x in op.operands), whole)
         return cls(root, parts)
 
 
-def _written_inside(x: Op, box: Box, boxes: Mapping[str, tuple[Box, ...]], parts: Mapping[str, tuple[Op, ...]]) -> bool:
-    """Whether what computes an operand writes elements of a box alone."""
+def _writes_all_of(x: Op, box: Box, boxes: Mapping[str, tuple[Box, ...]], parts: Mapping[str, tuple[Op, ...]]) -> bool:
+    """Whether what computes an operand writes the elements of a box, and no others."""
     if not isinstance(x, Call) or isinstance(x, Item) or len(x.types) != 1:
         return False
     if x.digest in boxes:
-        return x.digest in parts and all(_inside(b, box) for b in boxes[x.digest])
-    return all(_inside(b, box) for b in _results(x.body))
+        return x.digest in parts and _tile(boxes[x.digest], box)
+    return _stores_all_of(x.body, box)
+
+
+def _tile(boxes: Sequence[Box], whole: Box) -> bool:
+    """Whether boxes divide a box."""
+    moved = [tuple((a - first, b - first) for (a, b), (first, _) in zip(box, whole, strict=True)) for box in boxes]
+    return tile(moved, tuple(stop - start for start, stop in whole))
 
 
 def _reads_inside(user: Op, x: Op, box: Box) -> bool:
@@ -171,10 +179,19 @@ def _loads_inside(kernel: Kernel, names: frozenset[str], box: Box) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _results(kernel: Kernel) -> tuple[Box, ...]:
-    """What the nests of a kernel write of its result, or all of it where that is not known or it is read again."""
-    result = kernel.results[0]
-    whole: Box = tuple((0, d) for d in result.shape)
-    found = [(n, written_box(n)) for n in kernel.nests if n.out == result.name]
-    known = result.name not in kernel.readers and all(b is not None and n.reduce is None for n, b in found)
-    return tuple(b for _, b in found if b is not None) if known else (whole,)
+def _stores_all_of(kernel: Kernel, box: Box) -> bool:
+    """Whether a kernel writes all of a box of its result, and nothing else: as if it were a tensor of that shape."""
+    result, shape = kernel.results[0], tuple(stop - start for start, stop in box)
+    writers = [n for n in kernel.nests if n.out == result.name]
+    if result.name in kernel.readers or any(n.reduce is not None for n in writers):
+        return False
+
+    def shifted(nest: Nest) -> Nest:
+        index = tuple(simplify(i - start) for i, (start, _) in zip(nest.index, box, strict=True))
+        return replace(nest, index=index)
+
+    own = replace(result, type=Type(result.dtype, shape))
+    cut = replace(kernel, results=(own,), nests=tuple(shifted(n) if n.out == result.name else n for n in kernel.nests))
+    stores = [next(accesses(n)) for n in cut.nests if n.out == result.name]
+    partial = [d for d, n in enumerate(result.shape) if n != shape[d]]
+    return all(find(cut, a, d).verdict == "inside" for a in stores for d in partial) and not needs_fill(cut, own.name)

@@ -105,12 +105,15 @@ def test_every_wrong_place_is_seen() -> None:
 
 
 def test_parts_whose_other_elements_are_read_are_copied() -> None:
-    """They are 0, which they would not be where others lie."""
+    """They are 0, which they would not be where others lie, nor where nobody writes any."""
     x = Input("x", Type(f32, (4,)))
     whole = Type(f32, (8,))
     boxes: list[Box] = [((0, 4),), ((4, 8),)]
     parts = [placed(Exp(x), whole, boxes[0]), placed(Neg(x), whole, boxes[1])]
-    for reader, held in ((part_of(parts[0], Type(f32, (4,)), boxes[0]), 1), (Relu(parts[0]), 0)):
+    less = placed(part_of(Exp(x), Type(f32, (3,)), ((1, 4),)), whole, ((1, 4),))
+    small = part_of(parts[0], Type(f32, (4,)), boxes[0])
+    for reader, first, held in ((small, parts[0], 1), (Relu(parts[0]), parts[0], 0), (small, less, 0)):
+        parts[0] = first
         graph = make_graph((x,), {"y": ReduceSum(overlay(parts, boxes, whole), axes=(0,)), "z": Relu(reader)})
         plan = PlanMemory().run(Order().run(made("lower").run(graph, Report()), Report()), Report())
         assert len(plan.held) == held
