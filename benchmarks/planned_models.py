@@ -1,8 +1,10 @@
 """Arena over lower bound of networks, and the seconds that planning takes.
 
     python benchmarks/planned_models.py [WORD…] [--strategy auto] [--train loss=cross-entropy] [--target c{cpu=generic}]
+                                        [--copies]
 
-The onnx package's nine light models with random weights, MobileNetV2, a BERT-like and a GPT-like network, an MLP; with
+The onnx package's nine light models with random weights, MobileNetV2, a BERT-like and a GPT-like network, an MLP and
+the cell of DARTS_V2; `--copies` has concatenations copy what they join. With
 `--train`, the training step of each that has one label per row: every function is a line. A network is compiled once up
 to the order of its steps, without schedules of kernels, then planned. `seconds` are of the processor, for offsets
 alone. Lines whose arena is above the bound say what is proven; the exit status is 1 if there is one.
@@ -27,15 +29,16 @@ from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Terminal
 from dlc.cli.workspace import Workspace
 from dlc.passes.plan_memory import PlanMemory
-from tests.models.zoo import LIGHT, bert, gpt, light, mlp, mobilenet_v2
+from tests.models.zoo import LIGHT, bert, darts_cell, gpt, light, mlp, mobilenet_v2
 
-PIPELINE = "integers,fold-constants,simplify,expand,fold-constants,lower,layout,fuse,order,plan-memory"
+PIPELINE = "integers,fold-constants,simplify,expand,fold-constants,lower,layout,parts,fuse,order,plan-memory"
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     **{name: (lambda name=name: light(name, 1)) for name in LIGHT},
     "mobilenet_v2": mobilenet_v2,
     "bert": bert,
     "gpt": gpt,
     "mlp": mlp,
+    "darts_cell": darts_cell,
 }
 
 
@@ -46,15 +49,16 @@ def main() -> None:
     parser.add_argument("--strategy", default="auto")
     parser.add_argument("--train")
     parser.add_argument("--target", default="c{cpu=generic}")
+    parser.add_argument("--copies", action="store_true")
     arguments = parser.parse_args()
     above = 0
     for name, make in MODELS.items():
         if any(word in name for word in arguments.words or [""]):
-            above += model(name, make(), arguments.strategy, arguments.train, arguments.target)
+            above += model(name, make(), arguments.strategy, arguments.train, arguments.target, arguments.copies)
     sys.exit(above > 0)
 
 
-def model(name: str, made: onnx.ModelProto, strategy: Any, train: str | None, target: str) -> int:
+def model(name: str, made: onnx.ModelProto, strategy: Any, train: str | None, target: str, copies: bool) -> int:
     """Plan the functions of a network; how many are above the bound."""
     space = Workspace.open(Terminal(quiet=True), CacheOptions("off"))
     steps: list[Any] = []
@@ -62,7 +66,8 @@ def model(name: str, made: onnx.ModelProto, strategy: Any, train: str | None, ta
         path = Path(directory, f"{name}.onnx")
         path.write_bytes(made.SerializeToString())
         try:
-            prepared = space.prepare(BuildOptions(str(path), target, PIPELINE, train=train))
+            settings = ("parts.bytes=0",) * copies
+            prepared = space.prepare(BuildOptions(str(path), target, PIPELINE, train=train, settings=settings))
             with space.cache() as cache:
                 space.compile(prepared, cache, stop_after="order", on_step=steps.append)
         except DlcError as problem:

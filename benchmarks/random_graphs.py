@@ -2,10 +2,10 @@
 
     python benchmarks/random_graphs.py [--graphs 1000] [--seed 0] [--batch 50] [--cc gcc]
 
-See tests/placement/aliased_graphs.py, which draws, plans and compiles them: views, results in place, concatenations,
-several outputs, outputs over inputs, several memories, any order of steps, strategies, alignments. Working memory is
-filled with garbage before every call, and the judge of placements looks at each plan. A line tells each graph that
-fails; the exit status is 1 if there is one.
+See tests/placement/aliased_graphs.py, which draws, plans and compiles them: views, results in place, concatenations
+that hold their operands, several outputs, outputs over inputs, several memories, any order of steps, strategies,
+alignments. Working memory is filled with garbage before every call, and a judge runs each plan on tags of elements. A
+line tells each graph that fails; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.placement.aliased_graphs import failures, faults, planned
+from dlc.verify.plan_tags import wrong_places
+from tests.placement.aliased_graphs import failures, planned
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
     wrong, totals = 0, Counter[str]()
     for first in range(arguments.seed, arguments.seed + arguments.graphs, arguments.batch):
         pairs = [planned(s) for s in range(first, min(first + arguments.batch, arguments.seed + arguments.graphs))]
-        judged = {pair.seed: said for pair in pairs if (said := faults(pair.shared))}
+        judged = {pair.seed: said for pair in pairs if (said := wrong_places(pair.shared))}
         with tempfile.TemporaryDirectory() as place:
             differ = failures(pairs, Path(place), (arguments.cc, "-O0"))
         for seed in sorted({*judged, *differ}):
@@ -46,6 +47,7 @@ def main() -> None:
             totals["bytes that do not"] += pair.plain.memory
             totals["in several memories"] += len(pair.shared.own_regions) > 1
             totals["with consumed inputs"] += bool(pair.shared.consumed)
+            totals["values that concatenations hold"] += len(pair.shared.beside)
             totals["with outputs over inputs"] += bool(pair.shared.graph.aliases)
     print(f"{', '.join(f'{name} {count:,}' for name, count in totals.items())}; {wrong} wrong")
     print(f"{time.process_time():.0f} s of the processor, compilers apart")

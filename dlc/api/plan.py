@@ -155,6 +155,37 @@ class Plan:
         return last
 
     @cached_property
+    def beside(self) -> Mapping[str, str]:
+        """Digest of a value that has a part of a memory to itself, beside others → digest of what holds them all.
+
+        Such are the operands of an overlay that is no step: see `dlc.passes.overlays`. It is a value of that kind
+        itself, with all of the memory.
+        """
+        found: dict[str, str] = {}
+        for op in reversed(self.graph.ops):
+            if not isinstance(op, Call) or op.digest not in self.slots or op.digest in self.values:
+                continue
+            tensors = [x for x in op.args if x.type.symbol is None]
+            if len(tensors) > 1:
+                whole = found.setdefault(op.digest, op.digest)
+                found |= dict.fromkeys((x.digest for x in tensors), whole)
+        return found
+
+    @cached_property
+    def held(self) -> Mapping[str, tuple[str, ...]]:
+        """Digest of what holds values that lie beside each other (`beside`) → of those values that steps compute."""
+        found: dict[str, list[str]] = {}
+        for digest in self.values:
+            if (whole := self.beside.get(digest)) is not None:
+                found.setdefault(whole, []).append(digest)
+        return {whole: tuple(parts) for whole, parts in found.items()}
+
+    def beside_each_other(self, one: Op, other: Op) -> bool:
+        """Whether two values have parts of one memory."""
+        whole = self.beside.get(one.digest)
+        return whole is not None and whole == self.beside.get(other.digest)
+
+    @cached_property
     def lives(self) -> Mapping[str, tuple[int, int]]:
         """Digest of a value that has a slot, views aside → the steps [birth, death) in which it is needed."""
         births = {i.digest: 0 for i in self.kept}  # copied before the first step

@@ -93,7 +93,10 @@ def _work(plan: Plan, number: int, step: Op, constants: set[str], *, known: bool
         return Work(number, step.body.digest, nodes)
     read = dict(zip((x.digest for x in step.operands), bytes_read(step.body), strict=True))
     held = sum(size for digest, size in read.items() if digest in constants)
-    written = sum(r.type.nbytes for r in results_of(step))
+    written = sum(r.type.nbytes for r in results_of(step) if r.digest not in plan.beside)
+    if step.digest in plan.beside:  # as much of a value that others hold the rest of as its kernel writes
+        out = step.body.results[0]
+        written += sum(n.points for n in step.body.nests if n.out == out.name) * out.dtype.itemsize
     moved = sum(read.values()) - held + written
     return Work(number, step.body.digest, nodes, work(step.body)[1], held, moved)
 

@@ -80,7 +80,7 @@ def figures(plan: Plan) -> dict[str, int | str]:
 
     `peak_bytes` has room for the values and for what kernels work in: `workspace_bytes` of it for the neediest kernel.
     `unshared_bytes` is what all that would take without sharing, `method` how the places were found, `bound_step` where
-    the bytes of the lower bound are live.
+    the bytes of the lower bound are live. `held_values` are computed where a concatenation has them.
     """
     facts = plan.facts
     return {
@@ -90,6 +90,7 @@ def figures(plan: Plan) -> dict[str, int | str]:
         "bound_step": facts.get("bound_step", 0),
         "overhead_percent": facts.get("overhead_percent", "0.00"),
         "workspace_bytes": plan.workspace,
+        "held_values": sum(map(len, plan.held.values())),
         "unshared_bytes": facts.get("unshared", 0),
         "method": facts.get("method", ""),
     }

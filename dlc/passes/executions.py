@@ -37,7 +37,7 @@ class Executions:
     """Positions in `model.calls`, as the plan executes them."""
     costs: tuple[int, ...]
     """Per call, what it costs to execute it again; 0 where that is not possible: it gives outputs, which lie in the
-    caller's memory, or holds graphs."""
+    caller's memory, a value that lies beside others, or holds graphs."""
     total: int
     """What all calls cost that are executed once."""
 
@@ -45,11 +45,12 @@ class Executions:
     def of(cls, plan: Plan) -> Executions:
         """Of a plan whose bodies have an order."""
         model = MemoryModel.of(plan.graph, workspace=workspace_by(plan.bodies, plan.graph), steps=plan.steps)
+        if model.overlays.root:
+            model = _in_order(model, plan)
         place = {call.digest: k for k, call in enumerate(model.calls)}
         own = [call.operations() for call in model.calls]
-        once = [
-            any(v.digest in plan.outputs for v in results_of(call)) or call.again(1) is None for call in model.calls
-        ]
+        stay = plan.outputs.keys() | model.overlays.root.keys()
+        once = [any(v.digest in stay for v in results_of(call)) or call.again(1) is None for call in model.calls]
         costs = tuple(0 if stays else cost for cost, stays in zip(own, once, strict=True))
         return cls(plan, model, tuple(place[step.digest] for step in plan.steps), costs, sum(own))
 
@@ -98,6 +99,31 @@ class Executions:
             wanted.update(task.reads)
             found.append(k)
         return found[::-1]
+
+
+def _in_order(model: MemoryModel, plan: Plan) -> MemoryModel:
+    """A model whose natural order is that of the plan, so that storages in parts are storages that several tasks write.
+
+    Nobody is executed again that writes one, so that who reads one has nothing to wait for but what it reads.
+    """
+    place = {step.digest: k for k, step in enumerate(plan.steps)}
+    order = sorted(range(len(model.calls)), key=lambda k: place[model.calls[k].digest])
+    number = {k: n for n, k in enumerate(order)}
+    tasks: list[Task] = []
+    for k in order:
+        task, call = model.tasks[k], model.calls[k]
+        read = {model.storage[x.digest] for x in call.operands if x.digest in model.storage}
+        written = {model.storage[v.digest] for v in results_of(call) if v.digest in model.storage}
+        tasks.append(
+            replace(
+                task,
+                reads=(*task.reads, *(s for s in task.holds if s in read)),
+                writes=(*task.writes, *(s for s in task.holds if s in written)),
+                after=tuple(number[a] for a in task.after),
+                holds=(),
+            )
+        )
+    return replace(model, calls=tuple(model.calls[k] for k in order), tasks=tuple(tasks))
 
 
 @dataclass(frozen=True)

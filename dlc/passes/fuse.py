@@ -43,6 +43,7 @@ from dlc.kernel.fusion.rows import is_light, share_rows
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.schedules.box import commute
+from dlc.passes.overlays import overlaid
 from dlc.passes.packed_constants import PackedConstants, columns_last
 from dlc.passes.packed_panels import row_in_panels
 from dlc.passes.panels import reads_panels
@@ -168,7 +169,7 @@ class _Fuser:
                     group = self._inlined(arg, group)
                     self._report.count("packed constants inlined")
                     break
-                why = self._refusal(arg, group)
+                why = _held(arg.body, group.kernel) or self._refusal(arg, group)
                 if not why and not self._report.applies("joined", arg):
                     why = "it is withheld"
                 if why:
@@ -322,6 +323,12 @@ class _Fuser:
             settled=True,
             widens=consumer.widens or (producer.digest in self._wide and not consumer.kernel.reduces),
         )
+
+
+def _held(producer: Kernel, consumer: Kernel) -> str:
+    """Why a concatenation that holds its operands stays by itself; "" where neither kernel is one."""
+    held = overlaid(producer) is not None or overlaid(consumer) is not None
+    return "what is concatenated lies where it should be" if held else ""
 
 
 def _together(*names: tuple[str, ...]) -> tuple[str, ...]:

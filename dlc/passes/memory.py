@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlc.api.plan import calls_of, results_of
 from dlc.graph.graph import Graph
@@ -11,6 +11,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.expr import loads
 from dlc.kernel.kernel import Kernel
+from dlc.passes.overlays import Overlays
 from dlc.passes.views import is_view
 from dlc.placement import Task
 
@@ -23,13 +24,17 @@ class MemoryModel:
         calls: The ops that run (views do not), in graph order.
         tasks: One per call, in the same order.
         sizes: Bytes per storage.
-        storage: Digest of an intermediate value, or of a view of one → its storage.
+        storage: Digest of an intermediate value, of a view of one, or of an overlay that none of the calls is → its
+            storage.
+        overlays: Those overlays. Values that lie beside others in one storage are storages of no bytes as well: who
+            reads and writes them holds the storage.
     """
 
     calls: tuple[Op, ...]
     tasks: tuple[Task, ...]
     sizes: tuple[int, ...]
     storage: dict[str, int]
+    overlays: Overlays
 
     @classmethod
     def of(
@@ -43,20 +48,18 @@ class MemoryModel:
 
         `steps` are the calls in the order of a plan, which may have what overwrites an input before those who read it.
         """
+        ops = calls_of(graph)
         place = {step.digest: k for k, step in enumerate(steps)}
         outputs = {o.digest for o in graph.outputs}
-        storage: dict[str, int] = {}
-        sizes: list[int] = []
+        found = _Storages(Overlays.of(graph, ops, place.keys()))
         calls: list[Op] = []
         writer: dict[str, int] = {}
         tasks: list[Task] = []
         readers: dict[str, list[int]] = {}
         over = {graph.outputs[i].digest: graph.inputs[j].digest for i, j in graph.aliases}
-        for call in calls_of(graph):
-            if is_view(call) and call.digest not in outputs and call.operands[0].digest in storage:
-                storage[call.digest] = storage[call.operands[0].digest]
+        for call in ops:
+            if call.digest not in outputs and found.shows(call):
                 continue
-            reads = tuple(dict.fromkeys(storage[a.digest] for a in call.operands if a.digest in storage))
             # Outputs lie in the caller's memory, so no storage says that a reader of one must wait for its writer.
             after = tuple(dict.fromkeys(writer[d] for a in call.operands if (d := a.digest) in writer))
             # What may overwrite an input had better come after those who read it: they then need no copy of it.
@@ -64,18 +67,64 @@ class MemoryModel:
             after += tuple(k for k in late if not place or place[calls[k].digest] < place[call.digest])
             for a in call.operands:
                 readers.setdefault(a.digest, []).append(len(calls))
-            writes: list[int] = []
-            for value in results_of(call):
-                if value.digest in outputs:
-                    writer[value.digest] = len(calls)
-                else:
-                    storage[value.digest] = len(sizes)
-                    writes.append(len(sizes))
-                    sizes.append(value.type.nbytes)
-            pairs = in_place_pairs(call, storage, sizes) if in_place else ()
+            reads = found.read(call)
+            writer |= {v.digest: len(calls) for v in results_of(call) if v.digest in outputs}
+            writes = tuple(found.written(v) for v in results_of(call) if v.digest not in outputs)
+            own = in_place and not any(v.digest in found.held for v in results_of(call))
+            pairs = in_place_pairs(call, found.of, found.sizes) if own else ()
+            holds = dict.fromkeys(
+                found.held[x.digest] for x in (*call.operands, *results_of(call)) if x.digest in found.held
+            )
             calls.append(call)
-            tasks.append(Task(reads, tuple(writes), (workspace or graph.workspace)(call), pairs, after))
-        return cls(tuple(calls), tuple(tasks), tuple(sizes), storage)
+            tasks.append(Task(reads, writes, (workspace or graph.workspace)(call), pairs, after, tuple(holds)))
+        return cls(tuple(calls), tuple(tasks), tuple(found.sizes), found.of, found.overlays)
+
+
+@dataclass
+class _Storages:
+    """Where the values of calls are, which come one after another."""
+
+    overlays: Overlays
+    of: dict[str, int] = field(default_factory=dict[str, int])
+    sizes: list[int] = field(default_factory=list[int])
+    held: dict[str, int] = field(default_factory=dict[str, int])
+    """Digest of a value beside others, of an overlay or of a view of one → its storage."""
+    parts: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """The same → the storages of no bytes that it is."""
+
+    def shows(self, call: Op) -> bool:
+        """Whether a call has nothing to do, because it shows others where they are."""
+        if call.digest in self.overlays.parts:
+            self.of[call.digest] = self.held[call.digest] = self.of[call.operands[0].digest]
+            self.parts[call.digest] = tuple(k for x in call.operands for k in self.parts[x.digest])
+            return True
+        if not is_view(call) or (source := call.operands[0].digest) not in self.of:
+            return False
+        self.of[call.digest] = self.of[source]
+        if source in self.held:
+            self.held[call.digest], self.parts[call.digest] = self.held[source], self.parts[source]
+        return True
+
+    def read(self, call: Op) -> tuple[int, ...]:
+        """What a call reads, each once."""
+        known = (x.digest for x in call.operands if x.digest in self.of)
+        return tuple(dict.fromkeys(k for d in known for k in self.parts.get(d, (self.of[d],))))
+
+    def written(self, value: Op) -> int:
+        """The storage that a call writes for a value: of one beside others, the storage of no bytes."""
+        whole = self.overlays.root.get(value.digest)
+        if whole is not None and whole not in self.held:
+            self.held[whole] = self._new(value.type.nbytes)
+        number = self._new(value.type.nbytes if whole is None else 0)
+        self.of[value.digest] = number
+        if whole is not None:
+            self.of[value.digest] = self.held[value.digest] = self.held[whole]
+            self.parts[value.digest] = (number,)
+        return number
+
+    def _new(self, size: int) -> int:
+        self.sizes.append(size)
+        return len(self.sizes) - 1
 
 
 def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:

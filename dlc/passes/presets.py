@@ -8,7 +8,7 @@ from collections.abc import Mapping
 # to batch. Connectionist temporal classification is written out in time: that is too much for one kernel, and its
 # gradient shares the steps.
 _EXPAND = "expand{only=batch_norm,batch_norm_training,ctc,ctc_rows,dft}"
-_KERNELS = "lower,bf16,layout,fuse,whole-vectors,winograd,row-blocks,stream,order,rematerialise,plan-memory"
+_KERNELS = "lower,bf16,layout,parts,fuse,whole-vectors,winograd,row-blocks,stream,order,rematerialise,plan-memory"
 PIPELINES: Mapping[str, str] = {
     "infer": f"integers,fold-constants,simplify,{_EXPAND},fold-constants,{_KERNELS}",
 }

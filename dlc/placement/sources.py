@@ -34,14 +34,14 @@ def without_sources(tasks: Sequence[Task], sizes: Sequence[int], keep: Collectio
     """The tasks with every source made a part of its only reader."""
     users: list[list[int]] = [[] for _ in sizes]
     for index, task in enumerate(tasks):
-        for storage in dict.fromkeys((*task.reads, *task.writes)):
+        for storage in dict.fromkeys((*task.reads, *task.writes, *task.holds)):
             users[storage].append(index)
     waiting: dict[int, int] = {}
     for index, task in reversed(list(enumerate(tasks))):
         waiting.update(dict.fromkeys(task.after, index))
     reader: dict[int, int] = {}
     for index, task in enumerate(tasks):
-        if task.reads or task.after or len(task.writes) != 1 or task.workspace:
+        if task.reads or task.after or task.holds or len(task.writes) != 1 or task.workspace:
             continue
         (storage,) = task.writes
         if storage in keep or len(users[storage]) != 2:

@@ -16,6 +16,7 @@ class Task:
     workspace: int = 0  # bytes needed only while the task runs
     inplace: tuple[tuple[int, int], ...] = ()  # (read, written) pairs that may share memory if the read one dies here
     after: tuple[int, ...] = ()  # earlier tasks that must run first although no storage says so
+    holds: tuple[int, ...] = ()  # storages in which it reads or writes parts that others do not touch
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Network:
     """Tasks with their dependencies and storage users as bit sets over task indices.
 
     A storage is live from the first task that touches it to the last, or from before the
-    start if it is read before it is written, or past the end if it is kept.
+    start if it is read before it is written, or past the end if it is kept. Holding a storage says
+    nothing of the order: parts that depend on each other are storages of no bytes beside it.
     """
 
     tasks: tuple[Task, ...]
@@ -109,7 +111,7 @@ def network(tasks: Sequence[Task], sizes: Sequence[int], keep: Collection[int] =
             if not users[storage]:
                 given.add(storage)
             waits |= writers[storage]
-        for storage in (*task.reads, *task.writes):
+        for storage in (*task.reads, *task.writes, *task.holds):
             users[storage] |= 1 << index
         for storage in task.writes:
             writers[storage] |= 1 << index
@@ -118,7 +120,7 @@ def network(tasks: Sequence[Task], sizes: Sequence[int], keep: Collection[int] =
     for index, waits in enumerate(before):
         for other in bits(waits):
             then[other].append(index)
-    touches = tuple(tuple(dict.fromkeys((*task.reads, *task.writes))) for task in tasks)
+    touches = tuple(tuple(dict.fromkeys((*task.reads, *task.writes, *task.holds))) for task in tasks)
     return Network(
         tasks=tuple(tasks),
         sizes=tuple(sizes),
@@ -146,9 +148,9 @@ def _check(tasks: Sequence[Task], sizes: Sequence[int], keep: Collection[int]) -
     if any(storage not in known for storage in keep):
         raise ValueError("a kept storage is not in the list of sizes")
     for index, task in enumerate(tasks):
-        if any(storage not in known for storage in (*task.reads, *task.writes)):
+        if any(storage not in known for storage in (*task.reads, *task.writes, *task.holds)):
             raise ValueError(f"task {index} touches a storage that is not in the list of sizes")
-        if any(old not in task.reads or new not in task.writes for old, new in task.inplace):
+        if any(old not in (*task.reads, *task.holds) or new not in task.writes for old, new in task.inplace):
             raise ValueError(f"task {index} has an in-place pair that it does not read and write")
         if any(not 0 <= other < index for other in task.after):
             raise ValueError(f"task {index} must come after a task that is not earlier in the natural order")

@@ -160,8 +160,16 @@ def memory_of(plan: Plan) -> Memory:
     values = [
         value(owners[d], str(types[d]), lives, slots[d], known[d])
         for d, lives in plan.lives.items()
-        if slots[d].region in own
+        if slots[d].region in own and d not in plan.beside
     ]
+    wholes = {op.digest: op for op in plan.graph.ops if op.digest in plan.held}
+    for whole, parts in plan.held.items():
+        if slots[whole].region in own:
+            lives = [plan.lives[d] for d in parts]
+            span = min(birth for birth, _ in lives), max(death for _, death in lives)
+            name = ", ".join(plan.graph.origin(wholes[whole])) or owners[parts[0]]
+            text = f"{wholes[whole].type} of {len(parts)} values"
+            values.append(value(name, text, span, slots[whole], known[parts[0]]))
     values += [
         value(_name(plan, step, k), WORKSPACE, (k, k + 1), slot, WORKSPACE)
         for k, step in enumerate(plan.steps)

@@ -11,13 +11,16 @@ from dlc.base.types import Array
 from dlc.graph.bodies import Region
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
+from dlc.graph.structure import Call
 from dlc.graph.walk import as_result, evaluate_ops
+from dlc.verify.plan_tags import written
 
 
 def run_plan(plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a plan by name, for inputs by name; of one without places too, whose values then stand apart.
 
-    A step's results are computed before they are stored, so what a kernel does in place is not seen here.
+    A step's results are computed before they are stored, so what a kernel does in place is not seen here. Of a value
+    that lies beside others, the elements are stored that its kernel writes.
 
     Raises:
         KeyError: a step reads what no step before it wrote.
@@ -48,7 +51,8 @@ class _Machine:
                 found = step.evaluate(*args)
                 values = found if len(step.types) > 1 else (found,)
         for op, value in zip(results_of(step), values, strict=True):
-            self._store(op, as_result(value, op.type))
+            own = written(step.body) if isinstance(step, Call) and op.digest in self._plan.beside else None
+            self._store(op, as_result(value, op.type), own)
 
     def _body(self, body: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         return run_plan(self._plan.bodies[body.digest], feeds)
@@ -64,12 +68,14 @@ class _Machine:
             (self._apart[op.digest],) = evaluate_ops((op,), known)
         return self._apart[op.digest]
 
-    def _store(self, op: Op, value: Array) -> None:
+    def _store(self, op: Op, value: Array, own: Array | None = None) -> None:
         place = self._place(op)
         if place is None:
             self._apart[op.digest] = value
-        else:
+        elif own is None:
             place[...] = value
+        else:
+            place.reshape(-1)[own] = value.reshape(-1)[own]
 
     def _place(self, op: Op) -> Array | None:
         slot = self._plan.slots.get(op.digest)

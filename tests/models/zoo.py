@@ -1,4 +1,4 @@
-"""Networks to compile, as ONNX models: nine real architectures from the onnx package, and four kinds written here.
+"""Networks to compile, as ONNX models: nine real architectures from the onnx package, and five kinds written here.
 
 Equal arguments give equal models. Sizes are small by default, so that tests are quick; architectures are whole.
 """
@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from tests.models.transformers import bert, gpt
 from tests.models.writing import Array, Writer
 
-__all__ = ["LIGHT", "bert", "expected", "gpt", "image", "light", "light_path", "mlp", "mobilenet_v2"]
+__all__ = ["LIGHT", "bert", "darts_cell", "expected", "gpt", "image", "light", "light_path", "mlp", "mobilenet_v2"]
 
 LIGHT = (
     "bvlc_alexnet",
@@ -207,3 +207,29 @@ def mobilenet_v2(
     head = w.weight(classes, last, fan_in=last)
     y = w.op("Gemm", x, head, w.normal(classes, scale=0.1), transB=1, name="logits")
     return w.model("mobilenet_v2", {"image": (np.float32, (batch, 3, size, size))}, {y: (np.float32, (batch, classes))})
+
+
+def darts_cell(batch: int = 1, channels: int = 36, size: int = 28, seed: int = 0) -> onnx.ModelProto:
+    """The normal cell of DARTS_V2 (Liu et al., 2019) between pointwise convolutions: a, b[batch, channels, size, size].
+
+    Four nodes are sums of two ways each, separable (twice) or dilated convolutions or nothing; the cell concatenates
+    them, and the first of them is read by the last as well.
+    """
+    w = Writer(seed)
+
+    def conv(x: str, inner: int) -> str:
+        return w.op("Conv", x, w.weight(channels, inner, 1, 1, fan_in=inner))
+
+    def separable(x: str, times: int = 2, dilation: int = 1) -> str:
+        for _ in range(times):
+            weight, x = w.weight(channels, 1, 3, 3, fan_in=9), w.op("Relu", x)
+            around = [dilation] * 2
+            x = conv(w.op("Conv", x, weight, group=channels, pads=around * 2, dilations=around), channels)
+        return x
+
+    a, b = conv("a", channels), conv("b", channels)
+    first, second = (w.op("Add", separable(a), separable(b)) for _ in range(2))
+    third, fourth = w.op("Add", separable(b), a), w.op("Add", a, separable(first, 1, 2))
+    whole = w.op("Concat", first, second, third, fourth, axis=1)
+    shape = (np.float32, (batch, channels, size, size))
+    return w.model("darts_cell", {"a": shape, "b": shape}, {conv(w.op("Relu", whole), 4 * channels): shape})

@@ -42,6 +42,8 @@ ON_KERNELS = (
     "layout{values=no}",
     "fuse",
     "fuse{max-nests=2}",
+    "parts{bytes=1}",
+    "parts{bytes=1 peak=no}",
     "whole-vectors{vector-bytes=64 rows=1}",
 )
 

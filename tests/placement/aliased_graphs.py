@@ -1,11 +1,12 @@
 """Random graphs full of aliasing, compiled twice: with a plan that shares memory, and with one that shares none.
 
-    graph → order drawn → plan-memory{…} drawn  ┐
-                        → plan-memory{none}     ┴→ one C program: same bits of every output, inputs untouched
+    graph → parts or not, fused or not, order drawn → plan-memory{…} drawn ┐
+                                                    → plan-memory{none}    ┴→ one C program: same bits of every output,
+                                                                              inputs untouched
 
-Views, results in place, concatenations and parts of them, kernels with several readers, several outputs, outputs over
-inputs, several memories, inputs that are consumed. Working memory is filled with garbage before each call. Many graphs
-are compiled as one file.
+Views, results in place, concatenations that hold their operands, chains of them that grow, parts of them, kernels with
+several readers, several outputs, outputs over inputs, several memories, inputs that are consumed. Working memory is
+filled with garbage before each call. Many graphs are compiled as one file.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
 from dlc.passes.order import Order
+from dlc.passes.parts import Parts
 from dlc.passes.plan_memory import PlanMemory
-from dlc.placement import Buffer, check_regions
 
 SHAPES = ((4, 6), (24,), (2, 12), (8, 3), (2, 3, 4))
 """Of 24 elements each; concatenations have twice as many."""
@@ -81,10 +82,13 @@ def _op(draw: random.Random, values: Sequence[Op]) -> Op:
     x = draw.choice(values[-8:])
     shape = x.type.shape
     size = x.type.size
-    match draw.randrange(8):
+    match draw.randrange(10):
         case 0:
             return Reshape(
-                x, draw.choice([s for s in ((size,), (2, size // 2), (size // 2, 2), (1, size)) if s != shape])
+                x,
+                draw.choice(
+                    [s for s in ((size,), (2, size // 2), (size // 2, 2), (1, size)) if s != shape and size % s[0] == 0]
+                ),
             )
         case 1 if len(shape) > 1:
             axes = list(range(len(shape)))
@@ -92,7 +96,10 @@ def _op(draw: random.Random, values: Sequence[Op]) -> Op:
             return Transpose(x, tuple(axes))
         case 2 if 2 * size <= MOST:
             others = [v for v in values if v.type == x.type]
-            return Concat(tuple(draw.choice(others) for _ in range(2)), draw.randrange(len(shape)))
+            count = draw.randint(2, min(4, MOST // size))
+            return Concat(tuple(draw.choice(others) for _ in range(count)), draw.randrange(len(shape)))
+        case 8 | 9:
+            return _grown(draw, x, values)
         case 3 | 4:
             axis = draw.randrange(len(shape))
             if shape[axis] > 1:
@@ -107,6 +114,24 @@ def _op(draw: random.Random, values: Sequence[Op]) -> Op:
             return draw.choice((Add, Mul))(Relu(x), draw.choice(others))
         case _:
             return draw.choice((Relu, Neg))(x)
+
+
+def _grown(draw: random.Random, x: Op, values: Sequence[Op]) -> Op:
+    """A value with something computed of it, or another that is as long but for one axis, behind or before it."""
+    shape = x.type.shape
+    axis = draw.randrange(len(shape))
+    like = [
+        v
+        for v in values
+        if len(v.type.shape) == len(shape)
+        and all(m == n for d, (m, n) in enumerate(zip(v.type.shape, shape, strict=True)) if d != axis)
+        and v.type.size + x.type.size <= MOST
+    ]
+    if not like:
+        return Neg(x)
+    other = draw.choice(like[-6:])
+    pair = (x, draw.choice((Relu, Neg))(other) if draw.random() < 0.7 else other)
+    return Concat(pair if draw.random() < 0.7 else pair[::-1], axis)
 
 
 def drawn_order(plan: Plan, draw: random.Random) -> Plan:
@@ -145,15 +170,16 @@ class Pair:
 
 
 def planned(seed: int) -> Pair:
-    """The plans of a graph, in the same order of steps."""
+    """The plans of a graph, in orders of their own where concatenations hold their operands in one of them."""
     draw = random.Random(seed + 1)
     kernels = Lower().run(drawn_graph(seed), Report())
-    if draw.random() < 0.3:
-        kernels = Fuse().run(kernels, Report())
-    ordered = Order().run(kernels, Report())
+    joined = Parts(bytes=1, peak=False).run(kernels, Report()) if draw.random() < 0.7 else kernels
+    if draw.random() < 0.5:
+        kernels, joined = (Fuse().run(graph, Report()) for graph in (kernels, joined))
+    ordered = Order().run(joined, Report())
     if draw.random() < 0.7 and not kernels.aliases:  # what overwrites an input waits for its readers
         ordered = drawn_order(ordered, draw)
-    plain = PlanMemory(strategy="none", in_place=False).run(ordered, Report())
+    plain = PlanMemory(strategy="none", in_place=False).run(Order().run(kernels, Report()), Report())
     strategy = draw.choice(("greedy", "best-fit", "search"))
     shared = PlanMemory(strategy=strategy, align=draw.choice((4, 8, 64))).run(ordered, Report())
     kind = draw.random()
@@ -163,29 +189,6 @@ def planned(seed: int) -> Pair:
         regions = (("fast", max(shared.memory // 3, 64)), ("slow", 1 << 20))
         shared = PlanMemory(strategy="greedy", regions=regions).run(ordered, Report())
     return Pair(seed, plain, shared)
-
-
-def faults(plan: Plan) -> list[str]:
-    """What the judge of placements says of the places of a plan's values, by their lives as the plan has them.
-
-    Values that share a place in turn, such as results in place, touch at one step: that is no fault. What lies in the
-    memory of an input must be computed behind the last step that reads it.
-    """
-    found = list[Buffer]()
-    places = list[tuple[int, int]]()
-    names = list(plan.regions)
-    for digest, (birth, death) in plan.lives.items():
-        slot = plan.slots[digest]
-        if death - 1 > birth:  # without its last step, at which the next may be written over it
-            found.append(Buffer(len(found), slot.size, birth, death - 1))
-            places.append((names.index(slot.region), slot.offset))
-    early = [
-        f"a value of step {birth} lies in {slot.region}"
-        for digest, (birth, _) in plan.lives.items()
-        if (slot := plan.slots[digest]).region not in plan.own_regions
-        and birth <= plan.last_uses.get(plan.graph.inputs[int(slot.region.partition(":")[2])].digest, -1)
-    ]
-    return early + check_regions(found, places, list(plan.regions.values()), 1)
 
 
 def failures(pairs: Sequence[Pair], place: Path, compiler: Sequence[str] = ("gcc", "-O0")) -> list[int]:

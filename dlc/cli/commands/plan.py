@@ -288,6 +288,10 @@ def _outcome(
         f"\n{f'{name}: ' if name else ''}{', '.join(f'{region} {size:,} B' for region, size in regions.items())}"
         for name, regions in several
     )
+    held = {name: f["held_values"] for name, f in found.items() if f["held_values"]}
+    more += "".join(
+        f"\n{f'{name}: ' if name else ''}{n} values in place of their concatenation" for name, n in held.items()
+    )
     more += "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
     text = table(views) if views else columns(rows, right) + more
     functions = [

@@ -113,6 +113,9 @@ def program_of(state: Graph | Plan, title: str, weights: IO[bytes]) -> p.Program
     """
     plan = state if isinstance(state, Plan) else None
     graph = state.graph if isinstance(state, Plan) else state
+    if plan and plan.beside:
+        message = "the plan has values that lie beside each other in one memory"
+        raise error("unsupported-op", message, help="leave the pass parts out, or its option bytes at 0")
     steps = plan.steps if plan else compute_ops(graph)
     for op in steps:
         if reason := no_words(op):

@@ -130,6 +130,7 @@ class C(Options, Backend):
             memory["inputs"] = self.inputs
         align = {"align": str(target.align)}
         found: dict[str, Mapping[str, str | tuple[str, ...]]] = {
+            "parts": {"bytes": "4KiB"},
             "stream": align,
             "rematerialise": align,
             "plan-memory": memory,

@@ -17,8 +17,8 @@ from dlc_backend_c.scheduling import NONE, PREFIX, Preferred, check_given, suffi
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.weights import unpacked_key
 
-Form = tuple[str, bool, tuple[int, ...]]
-"""Kernel digest, whether a result overwrites an argument, and which arguments are packed."""
+Form = tuple[str, bool, bool, tuple[int, ...]]
+"""Kernel digest, whether a result overwrites an argument, whether it lies beside others, which arguments are packed."""
 Functions = Mapping[Form, CFunction]
 """In order of first use."""
 
@@ -239,15 +239,15 @@ def functions_of(
     plans = [each for plan in plans for each in plan.plans]
     kernels = {form_of(plan, step): step.body for plan in plans for step in plan.calls}
     check_given(kernels.values(), preferred.given)
-    digests = {digest for digest, _, _ in kernels}
+    digests = {digest for digest, *_ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
     # Where a result overwrites an argument element by element, nobody may promise that buffers are disjoint.
     wanted: list[Wanted] = []
-    for (digest, shares, packed), kernel in kernels.items():
+    for (digest, shares, beside, packed), kernel in kernels.items():
         # Others are chosen again, to the same effect: a plan may have been made for another machine.
         schedule = preferred.schedule(kernel, target)
-        name = f"{PREFIX}{digest[:length]}{'_over' * shares}{_suffix(packed)}{suffix_of(schedule)}"
-        wanted.append(Wanted(kernel, name, not shares, packed, schedule))
+        name = f"{PREFIX}{digest[:length]}{'_over' * shares}{'_beside' * beside}{_suffix(packed)}{suffix_of(schedule)}"
+        wanted.append(Wanted(kernel, name, not shares, packed, schedule, beside))
     functions = dict(zip(kernels, c_functions(wanted, target, workshop), strict=True))
     for plan in plans:
         _check_workspaces(plan, functions)
@@ -263,7 +263,8 @@ def form_of(plan: Plan, step: Call) -> Form:
     narrow = [k for k, x in enumerate(step.operands) if x.type.dtype.per_byte > 1]
     constants = {c.digest for c in _own_constants(plan)} if narrow else ()
     packed = tuple(k for k in narrow if step.operands[k].digest in constants)
-    return step.body.digest, in_place(plan, step), packed
+    beside = any(v.digest in plan.beside for v in results_of(step))
+    return step.body.digest, in_place(plan, step), beside, packed
 
 
 def _check_workspaces(plan: Plan, functions: Functions) -> None:
@@ -283,7 +284,9 @@ def in_place(plan: Plan, step: Call) -> bool:
     """Whether a result of the step may share bytes with an argument: so the plan says, or the caller may."""
     if any(plan.graph.outputs[i] in results_of(step) and x in step.args for i, x in _overwritten(plan)):
         return True
-    read = [s for x in step.args if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
+    # Elements that lie beside each other are never the same.
+    own = [x for x in step.args if not any(plan.beside_each_other(x, r) for r in results_of(step))]
+    read = [s for x in own if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
     written = [s for r in results_of(step) if r.digest not in plan.outputs and (s := plan.slots.get(r.digest))]
     return any(a.offset < b.offset + b.size and b.offset < a.offset + a.size for a in read for b in written)
 

@@ -93,6 +93,7 @@ class Wanted:
     disjoint: bool
     packed: tuple[int, ...] = ()
     schedule: str = ""
+    beside: bool = False
 
     def job(self, target: CTarget) -> Job:
         """Generating it: all that the text depends on is the kernel, its name, the machine, and what may overlap."""
@@ -101,6 +102,7 @@ class Wanted:
             ("name", self.name),
             ("buffers", "disjoint" if self.disjoint else "shared"),
             ("packed", " ".join(map(str, self.packed))),
+            ("result", "beside others" if self.beside else "by itself"),
             ("machine", str(target.machine)),
             ("schedule", self.schedule),
         )
@@ -109,7 +111,13 @@ class Wanted:
     def function(self, target: CTarget) -> CFunction:
         """The function itself."""
         return c_function(
-            self.kernel, self.name, target, disjoint=self.disjoint, packed=self.packed, schedule=self.schedule
+            self.kernel,
+            self.name,
+            target,
+            disjoint=self.disjoint,
+            packed=self.packed,
+            schedule=self.schedule,
+            beside=self.beside,
         )
 
 
@@ -128,6 +136,7 @@ def c_function(
     disjoint: bool = True,
     packed: Sequence[int] = (),
     schedule: str = "",
+    beside: bool = False,
 ) -> CFunction:
     """The function that computes a kernel; results need no initial content.
 
@@ -136,11 +145,13 @@ def c_function(
 
     Buffers may not overlap. Unless `disjoint`, the compiler may not assume it: a result may then overwrite an argument
     of which the kernel reads each element before it writes that one.
+
+    Where the result lies `beside` others, it leaves elements alone that the kernel does not compute.
     """
     plain = plain_kernel(kernel)
     params = tuple(replace(p, packed=k in packed) for k, p in enumerate(plain.params))
     plain = replace(plain, params=params) if packed else plain
-    program, parts = loops_of(plain, target.machine, schedule, target.families)
+    program, parts = loops_of(plain, target.machine, schedule, target.families, beside)
     places, workspace = workspace_places(program)
     behind = overruns(program)
     count = len(kernel.params) + len(kernel.results)

@@ -19,6 +19,7 @@ from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.schedules.candidate import Candidate
 from dlc.kernel.schedules.choice import Choice
 from dlc.kernel.schedules.machine import Machine
+from dlc.kernel.schedules.scalar_loops import starting
 from dlc.kernel.schedules.schedule import Scheduled, scheduled
 from dlc.kernel.schedules.text import parse_choices, print_choices
 from dlc.kernel.schedules.unfit import Unfit
@@ -211,14 +212,20 @@ def plain_kernel(kernel: Kernel) -> Kernel:
 
 @lru_cache(maxsize=1024)
 def loops_of(
-    kernel: Kernel, machine: Machine, schedule: str = "", families: Families = ()
+    kernel: Kernel, machine: Machine, schedule: str = "", families: Families = (), beside: bool = False
 ) -> tuple[LoopProgram, tuple[Part, ...]]:
     """A kernel's loops, and their parts: memory is planned with what they work in before their text is written.
+
+    Where its result lies `beside` others, elements that no nest writes are theirs: they stay as they are.
 
     Raises:
         DlcError: (USAGE) the schedule does not apply.
     """
-    return divide(_scheduled(kernel, machine, schedule, families).program)
+    program = _scheduled(kernel, machine, schedule, families).program
+    if beside:
+        starts = [s for p in kernel.results for s in starting(p, kernel)]
+        program = replace(program, body=tuple(s for s in program.body if s not in starts))
+    return divide(program)
 
 
 _FOUND: dict[tuple[Kernel, Machine, str, Families], Scheduled] = {}

@@ -1,0 +1,237 @@
+"""A judge of plans: it runs them on a memory of tags, element by element, and shares no code with the planners.
+
+Every part of the memory holds which element of which value was last written there, or nothing. Whatever a step reads
+must be what the graph says: a place that is taken over too early, a view of the wrong bytes, values beside each other
+whose parts overlap, and a part that is read beyond its ends are all seen. Steps write only the elements that their
+kernels write, and may write over what they read only where they read each element before they write it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+
+from dlc.api.plan import INPUTS, Plan, Slot, results_of
+from dlc.base.types import Array
+from dlc.graph.op import Op
+from dlc.graph.structure import Call, Input, Item
+from dlc.kernel.check.access import accesses
+from dlc.kernel.evaluate import values_over
+from dlc.kernel.expr import Expr, axes_in, loads
+from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
+
+MOST_POINTS: Final = 1 << 18
+"""Of a nest whose accesses are looked at point by point; of others the subscripts of each dimension by itself."""
+MOST_UNITS: Final = 1 << 26
+"""Tags of a memory; larger plans are not looked at."""
+_NOTHING: Final = -1
+
+
+def wrong_places(plan: Plan) -> list[str]:
+    """Everything that steps find to be wrong, one sentence each; empty for a plan that is right, or has no places."""
+    return [fault for each in plan.plans if each.slots for fault in _Tags(each).run()]
+
+
+@dataclass
+class _Tags:
+    plan: Plan
+    regions: dict[str, Array] = field(default_factory=dict[str, Array])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """Digest of an input or of what a step gives → its number."""
+
+    @cached_property
+    def unit(self) -> int:
+        """Bytes that a tag is for."""
+        plan = self.plan
+        slots = [*plan.slots.values(), *plan.workspaces.values()]
+        types = [t for op in plan.graph.ops for t in op.types]
+        sizes = [t.dtype.itemsize for t in types] + [s.offset for s in slots] + [s.size for s in slots]
+        return max(1, math.gcd(*sizes))
+
+    def run(self) -> Iterator[str]:
+        plan, unit = self.plan, self.unit
+        if sum(plan.regions.values()) // unit > MOST_UNITS:
+            return
+        self.regions = {name: np.full(-(-n // unit), _NOTHING, np.int64) for name, n in plan.regions.items()}
+        for op in (*plan.graph.inputs, *(v for s in plan.steps for v in results_of(s))):
+            self.numbers[op.digest] = len(self.numbers)
+        for k, op in enumerate(plan.graph.inputs):
+            if (name := f"{INPUTS}:{k}") in self.regions:  # as much of it as there is of values
+                self.regions[name] = np.full(max(len(self.regions[name]), self._count(op)), _NOTHING, np.int64)
+                self.regions[name][: self._count(op)] = self._own(op)
+            if op.digest in plan.slots:
+                self._memory(plan.slots[op.digest], self._count(op))[:] = self._own(op)
+        for number, step in enumerate(plan.steps):
+            where = f"step {number} ({', '.join(plan.graph.origin(step)) or step.text_name})"
+            yield from (f"{where} {fault}" for fault in self._step(step))
+
+    def _step(self, step: Op) -> Iterator[str]:
+        plan = self.plan
+        work = plan.workspaces.get(step.digest)
+        if work is not None:
+            self._memory(work)[:] = _NOTHING
+        spans: list[tuple[int, Op, Slot, Array]] = []
+        for k, x in enumerate(step.operands):
+            slot = self._slot(x)
+            if slot is None or not x.type.capacity:
+                continue
+            wanted = self._expected(x)
+            read = self._read(step, k, x) if (wanted == _NOTHING).any() else np.ones(len(wanted), bool)
+            spans.append((k, x, slot, read))
+            found = self._memory(slot, len(wanted))
+            if (bad := read & ((wanted != found) | (wanted == _NOTHING))).any():
+                at = slot.offset + int(bad.argmax()) * self.unit
+                yield f"does not find operand {k} at byte {at} of {slot.region}"
+        results: list[tuple[Slot, Array]] = []
+        for r, v in enumerate(results_of(step)):
+            slot = None if v.digest in plan.outputs else plan.slots.get(v.digest)
+            if slot is None or not v.type.capacity:
+                continue
+            mask = self._units(written(step.body, r), v) if isinstance(step, Call) and v.digest in plan.beside else None
+            mask = np.ones(self._count(v), bool) if mask is None else mask
+            for k, x, other, read in spans:
+                if _meet(slot, mask, other, read, self.unit) and not _may_overwrite(step, k, r, slot, other):
+                    yield f"writes result {r} over operand {k}, {x.type}, before it has read it"
+            for other, taken in results:
+                if _meet(slot, mask, other, taken, self.unit):
+                    yield f"writes result {r} over another one"
+            if work is not None and _meet(slot, mask, work, np.ones(work.size // self.unit, bool), self.unit):
+                yield f"works where its result {r} is"
+            results.append((slot, mask))
+            self._memory(slot, len(mask))[mask] = self._own(v)[mask]
+
+    def _memory(self, slot: Slot, count: int | None = None) -> Array:
+        first = slot.offset // self.unit
+        return self.regions[slot.region][first : first + (slot.size // self.unit if count is None else count)]
+
+    def _slot(self, op: Op) -> Slot | None:
+        """Where a value is that has a place in the memory; what the caller holds has none, unless it is consumed."""
+        if op.digest in self.plan.outputs:
+            return None
+        if isinstance(op, Input) and op.digest not in self.plan.slots:
+            name = f"{INPUTS}:{self.plan.graph.inputs.index(op)}"
+            return Slot(name, 0, op.type.nbytes) if name in self.regions else None
+        return self.plan.slots.get(op.digest)
+
+    def _count(self, op: Op) -> int:
+        return op.type.nbytes // self.unit
+
+    def _own(self, op: Op) -> Array:
+        return (self.numbers[op.digest] << 32) + np.arange(self._count(op))
+
+    def _units(self, elements: Array, op: Op) -> Array:
+        return np.repeat(elements, op.type.dtype.itemsize // self.unit)
+
+    def _expected(self, op: Op) -> Array:
+        """The tags of a value, `_NOTHING` for elements that nobody writes; of a view those of what it shows."""
+        if op.digest in self.numbers:
+            own = self._own(op)
+            step = op.of if isinstance(op, Item) else op
+            if op.digest not in self.plan.beside or not isinstance(step, Call):
+                return own
+            return np.where(self._units(written(step.body), op), own, _NOTHING)
+        assert isinstance(op, Call)
+        size = op.type.dtype.itemsize // self.unit
+        found = np.full((op.type.capacity, size), _NOTHING, np.int64)
+        given = {p.name: x for p, x in zip(op.body.params, op.args, strict=True)}
+        for nest in op.body.nests:
+            (load,) = loads(nest.body)
+            source = given[load.param]
+            own = self._expected(source).reshape(-1, size)
+            found[_points(nest, nest.index, (), op.shape)] = own[_points(nest, load.index, (), source.shape)]
+        return found.reshape(-1)
+
+    def _read(self, step: Op, k: int, x: Op) -> Array:
+        """Which of its units a step may read of an operand."""
+        if not isinstance(step, Call):
+            return np.ones(self._count(x), bool)
+        return self._units(_touched(step.body, step.body.params[k].name, False), x)
+
+
+def _may_overwrite(step: Op, k: int, r: int, written: Slot, read: Slot) -> bool:
+    """Whether a result may be where an operand is: every element of that is read for the same element of the result."""
+    if (written.region, written.offset) != (read.region, read.offset):
+        return False
+    if not isinstance(step, Call):
+        return (k, r) in step.overwrites()
+    kernel = step.body
+    name, out = kernel.params[k].name, kernel.results[r].name
+    readers = [n for n in kernel.nests if name in n.reads()]
+    if len(readers) != 1 or any(n.out == out and n is not readers[0] for n in kernel.nests):
+        return False
+    (nest,) = readers
+    same = kernel.tensors[name].type == kernel.tensors[out].type
+    return (
+        same
+        and nest.out == out
+        and all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
+    )
+
+
+def _meet(one: Slot, mask: Array, other: Slot, taken: Array, unit: int) -> bool:
+    """Whether units of two places are the same."""
+    if one.region != other.region:
+        return False
+    low = max(one.offset, other.offset)
+    high = min(one.offset + len(mask) * unit, other.offset + len(taken) * unit)
+    if low >= high:
+        return False
+    count, a, b = (high - low) // unit, (low - one.offset) // unit, (low - other.offset) // unit
+    return bool((mask[a : a + count] & taken[b : b + count]).any())
+
+
+def written(kernel: Kernel, result: int = 0) -> Array:
+    """Which elements of a result the nests of a kernel write: a truth value each, in memory order."""
+    return _touched(kernel, kernel.results[result].name, True)
+
+
+@lru_cache(maxsize=256)
+def _touched(kernel: Kernel, name: str, stores: bool) -> Array:
+    """Which elements of a tensor the nests of a kernel may write, or read."""
+    found = np.zeros(kernel.tensors[name].type.capacity, bool)
+    for nest in kernel.nests:
+        every = accesses(nest)
+        store = next(every)
+        for access in (store,) if stores else every:
+            if access.tensor == name:
+                found[_points(nest, access.index, access.conditions, kernel.tensors[name].shape)] = True
+    return found
+
+
+def _points(nest: Nest, index: Sequence[Expr], conditions: Sequence[Expr], shape: Sequence[int]) -> Array:
+    """The numbers of the elements at the points of a nest; of one with many points perhaps of more elements."""
+    small = nest.points <= MOST_POINTS and not any(True for e in index for _ in loads(e))
+    if not small:
+        return _by_dimension(index, shape)
+    grid = {a: np.arange(a.extent).reshape([-1 if b is a else 1 for b in nest.axes]) for a in nest.axes}
+    extents = tuple(a.extent for a in nest.axes)
+    where = [np.broadcast_to(values_over(c, grid), extents) for c in conditions if not any(True for _ in loads(c))]
+    subscripts = [np.broadcast_to(values_over(e, grid), extents) for e in index]
+    flat = np.zeros(extents, np.int64)
+    for i, n in zip(subscripts, shape, strict=True):
+        flat = flat * n + i
+    keep = np.ones(extents, bool)
+    for condition in where:
+        keep &= condition.astype(bool)
+    return flat[keep]
+
+
+def _by_dimension(index: Sequence[Expr], shape: Sequence[int]) -> Array:
+    """Every combination of the subscripts that each dimension has, as far as they are inside the tensor."""
+    flat = np.zeros(1, np.int64)
+    for e, n in zip(index, shape, strict=True):
+        axes = tuple(dict.fromkeys(axes_in(e)))
+        if any(True for _ in loads(e)) or math.prod(a.extent for a in axes) > MOST_POINTS:
+            own = np.arange(n)
+        else:
+            grid = {a: np.arange(a.extent).reshape([-1 if b is a else 1 for b in axes]) for a in axes}
+            own = np.unique(values_over(e, grid))
+            own = own[(own >= 0) & (own < n)]
+        flat = (flat[:, None] * n + own).reshape(-1)
+    return flat
