@@ -121,4 +121,4 @@ def test_resnet18() -> None:
     peak, least = peak_and_bound([step.storages[n] for n in planned(step)])
     assert peak == least == 4_796_416
     one, other = by_kind(step)[Kind.FEATURES], unfused_of(step)[Kind.FEATURES]
-    assert 0.44 < one.bytes / other.bytes < 0.45
+    assert 0.43 < one.bytes / other.bytes < 0.44
