@@ -228,9 +228,16 @@ class Op:
         return {}
 
     def again(self, number: int) -> Op | None:
-        """Of an op that runs, an op that gives the same bits once more, after `number` executions; None for none."""
+        """Of an op that runs, an op that gives the same bits once more, after `number` executions; None for none.
+
+        It gives the results that `made_again` lists, in that order, and may do without operands that only others need.
+        """
         del number
         return None
+
+    def made_again(self) -> tuple[int, ...]:
+        """Results that `again` gives. What moves with every execution, as running statistics do, is not among them."""
+        return tuple(range(len(self.types)))
 
     def operations(self) -> int:
         """Of an op that runs, what an execution computes, for those who choose what to execute again."""

@@ -5,7 +5,7 @@ a = f(x); b = g(a); …; c = h(b, a)      →      a = f(x); b = g(a); …; a' =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlc.api.plan import Plan, results_of
@@ -49,9 +49,11 @@ class Executions:
             model = _in_order(model, plan)
         place = {call.digest: k for k, call in enumerate(model.calls)}
         own = [call.operations() for call in model.calls]
-        stay = plan.outputs.keys() | model.overlays.root.keys()
-        once = [any(v.digest in stay for v in results_of(call)) or call.again(1) is None for call in model.calls]
-        costs = tuple(0 if stays else cost for cost, stays in zip(own, once, strict=True))
+        root = model.overlays.root
+        costs = tuple(
+            cost if _repeats(call, plan.outputs) and not any(v.digest in root for v in results_of(call)) else 0
+            for call, cost in zip(model.calls, own, strict=True)
+        )
         return cls(plan, model, tuple(place[step.digest] for step in plan.steps), costs, sum(own))
 
     @property
@@ -126,6 +128,14 @@ def _in_order(model: MemoryModel, plan: Plan) -> MemoryModel:
     return replace(model, calls=tuple(model.calls[k] for k in order), tasks=tuple(tasks))
 
 
+def _repeats(call: Op, outputs: Collection[str]) -> bool:
+    """Whether a call can be executed again: that makes no output, and leaves out nothing but outputs."""
+    again = call.made_again()
+    return call.again(1) is not None and all(
+        (value.digest in outputs) is (k not in again) for k, value in enumerate(results_of(call))
+    )
+
+
 @dataclass(frozen=True)
 class Executed:
     """A plan whose steps may be executed more than once."""
@@ -156,10 +166,12 @@ class _Remade:
         """The op of the next execution of a call."""
         call = self.model.calls[number]
         moved = call.with_operands([self.latest(x) for x in call.operands])
+        values = results_of(call)
         times = self._times[number] = self._times.get(number, -1) + 1
-        moved = (moved.again(times) if times else None) or moved
+        if times and (other := moved.again(times)) is not None:
+            moved, values = other, tuple(values[k] for k in call.made_again())
         self._named(call, moved)
-        self._made.update((a.digest, b) for a, b in zip(results_of(call), results_of(moved), strict=True))
+        self._made.update((a.digest, b) for a, b in zip(values, results_of(moved), strict=True))
         return moved
 
     def latest(self, op: Op) -> Op:

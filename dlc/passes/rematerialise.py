@@ -6,8 +6,9 @@ A training step keeps what its forward pass computed until the backward pass rea
 is allowed, in percent of the operations of all steps, and asks for the smallest peak; `memory` is the size that the
 arena should have, and asks for the least extra work. Without either, nothing changes. The order of first executions is
 that of the plan. What is executed again gives the same bits: kernels depend on nothing but their arguments, and random
-numbers of dropout on the number of the step. Outputs are computed once, and a step that reads an input is not executed
-again after an output has been written over that input.
+numbers of dropout on the number of the step. Outputs are computed once: a step that gives one is not executed again,
+but where it can leave out just that. A step that reads an input is not executed again after an output has been written
+over that input.
 
 Up to 256 steps are searched (`dlc.placement`), and what is printed as optimal is proven for this order. Larger plans
 follow a rule: what does not fit is dropped, first what costs least for its bytes and the time until it is read.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from dlc.api.passes import Level, Pass
@@ -102,7 +104,11 @@ class Rematerialise(Pass[Plan, Plan]):
             if arena <= memory:
                 return made
             limit -= arena - memory
-        raise self._too_large(given, memory)
+        # The search for the least peak follows other orders too, and often ends where that for a limit gives up.
+        made = self._least_memory(given, given.total * len(given.order))
+        if self._arena(made.plan) <= memory:
+            return replace(made, proven=False)
+        raise self._too_large(given, made, memory)
 
     def _least_memory(self, given: Executions, budget: int) -> Executed:
         """The plan with the smallest peak found.
@@ -117,15 +123,17 @@ class Rematerialise(Pass[Plan, Plan]):
 
         made = _settled(given, search, given.order)
         assert made is not None
-        tried = {given.order}
+        others, tried = [made], {given.order}
         for factor in _MORE if len(given.order) <= SEARCHED else ():
-            found = search(given.order, min(factor * budget, given.total * len(given.order)))
-            order = tuple(dict.fromkeys(given.read(found.steps)))
-            other = None if order in tried else _settled(given, search, order)
+            more = min(factor * budget, given.total * len(given.order))
+            order = tuple(dict.fromkeys(given.read(search(given.order, more).steps)))
+            if order in tried:
+                continue
             tried.add(order)
-            if other is not None:
-                made = min(made, other, key=lambda e: (Executions.of(e.plan).peak, e.cost))
-        return made
+            # A search that may spend more gives up later, and what it finds often costs less.
+            found = (_settled(given, partial(search, allowed=allowed), order) for allowed in (budget, more))
+            others += [other for other in found if other is not None and other.cost <= budget]
+        return min(others, key=lambda e: (Executions.of(e.plan).peak, e.cost))
 
     def _arena(self, plan: Plan) -> int:
         """Bytes with offsets."""
@@ -153,9 +161,8 @@ class Rematerialise(Pass[Plan, Plan]):
         }
         return replace(new, facts={**new.facts, **facts})
 
-    def _too_large(self, given: Executions, memory: int) -> DlcError:
-        """The error that names the least peak that is reachable, and who holds the most memory there."""
-        made = self._least_memory(given, given.total * len(given.order))
+    def _too_large(self, given: Executions, made: Executed, memory: int) -> DlcError:
+        """The error that names the least peak that was found, and who holds the most memory there."""
         percent = 100 * made.cost / max(1, given.total)
         proof = "no execution of steps in this order needs less" if made.proven else "the least that was found"
         try:

@@ -32,7 +32,10 @@ GIVEN_UP = 3
 
 EXACT, NEAR = 16, 2
 """While a limit is looked for, each search may visit that part of the states: a 16th, a half. What the exact search
-cannot decide soon it rarely decides later, whereas the other one misses a limit that can be met when it gives up."""
+cannot decide soon it rarely decides later, whereas the others miss a limit that can be met when they give up."""
+
+BANDS = 4
+"""Into how many bands the search in bands divides a budget."""
 
 
 @dataclass(frozen=True)
@@ -162,13 +165,25 @@ def _ruled(model: Repeats, low: int, high: int, budget: int) -> Found | None:
 
 
 def _cheapest(bound: Bound, memory: int, budget: int, exact: int, near: int) -> Found:
-    """What the exact search finds within `exact` states, or else the other within `near`; `complete` is a proof."""
+    """What the exact search finds within `exact` states, or else the others within `near`; `complete` is a proof."""
     search = Search(bound, memory)
     proof = search.everything(budget, exact)
-    if proof.complete:
+    if proof.complete or not near:
         return proof
-    found = search.nearby(budget, near)
-    return Found(found.steps, found.cost, False, proof.states + found.states)
+    states = proof.states
+    allowed = 2 * bound.cost(memory, len(bound.model.tasks), bound.model.kept)
+    while True:
+        # More and more may be spent: how wide bands have to be follows from what it takes.
+        allowed = min(budget, max(1, allowed))
+        found = search.everything(allowed, near, max(2, allowed // BANDS))
+        states += found.states
+        if found.steps is not None or allowed == budget:
+            break
+        allowed *= 2
+    if found.steps is None and not found.complete:
+        found = search.nearby(budget, near)
+        states += found.states
+    return Found(found.steps, found.cost, found.steps is None and allowed == budget and found.complete, states)
 
 
 @dataclass(frozen=True)

@@ -60,17 +60,22 @@ class Search:
         """The order that is searched."""
         return self.bound.model
 
-    def everything(self, budget: int, most: int) -> Found:
-        """Look at all schedules that cost at most `budget`, and at no more than `most` states."""
+    def everything(self, budget: int, most: int, band: int = 1) -> Found:
+        """Look at all schedules that cost at most `budget`, and at no more than `most` states.
+
+        States whose costs lie in one band of this width are visited from the end to the start: where many tasks cost
+        little, that finds a schedule soon, and it may not be the cheapest. What is refuted is so with any band.
+        """
         model, bound = self.model, self.bound
         end = len(model.tasks)
-        heap = [(bound.cost(self.limit, end, model.kept), end, 0, model.kept, -1)]
+        first = bound.cost(self.limit, end, model.kept)
+        heap = [(first // band, end, 0, model.kept, -1, first)]
         best: list[dict[int, int]] = [{} for _ in range(end + 1)]
         latest: list[list[tuple[int, int]]] = [[] for _ in range(end + 1)]
         states, most = 0, self._most(most)
         work = bound.asked + WORK * most
         while heap and states < most and bound.asked < work:
-            total, position, cost, wanted, node = heapq.heappop(heap)
+            _, position, cost, wanted, node, total = heapq.heappop(heap)
             states += 1
             if best[position].get(wanted, IMPOSSIBLE) <= cost:
                 continue
@@ -79,19 +84,19 @@ class Search:
             best[position][wanted] = cost
             latest[position].append((wanted, cost))
             if position == 0:
-                return Found(self._steps(node), cost, True, states)
+                return Found(self._steps(node), cost, band == 1, states)
             if model.during(position - 1, wanted) <= self.limit:
                 earlier = wanted & ~model.writes[position - 1] | model.reads[position - 1]
-                self._push(heap, position - 1, cost, earlier, node, position - 1, budget, total)
+                self._push(heap, position - 1, cost, earlier, node, position - 1, budget, total, band)
             for task in self._makers(wanted, wanted, position):
                 dearer = cost + model.costs[task]
                 earlier = wanted & ~model.writes[task] | model.reads[task]
-                self._push(heap, position, dearer, earlier, node, task, budget, total)
+                self._push(heap, position, dearer, earlier, node, task, budget, total, band)
         return Found(None, 0, not heap, states)
 
     def _push(
         self,
-        heap: list[tuple[int, int, int, int, int]],
+        heap: list[tuple[int, int, int, int, int, int]],
         position: int,
         cost: int,
         wanted: int,
@@ -99,11 +104,12 @@ class Search:
         runs: int,
         budget: int,
         least: int,
+        band: int,
     ) -> None:
         total = max(least, cost + self.bound.cost(self.limit, position, wanted))
         if total <= budget:
             self._trail.append((node, runs))
-            heapq.heappush(heap, (total, position, cost, wanted, len(self._trail) - 1))
+            heapq.heappush(heap, (total // band, position, cost, wanted, len(self._trail) - 1, total))
 
     def nearby(self, budget: int, most: int) -> Found:
         """Look at schedules that cost at most `budget` and make values again where they are read."""

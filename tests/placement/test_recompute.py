@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from dlc.placement import Recomputation, Task, least_cost, least_memory, lifetimes, peak_of, place, unrolled
 from dlc.placement.check_steps import check_steps
+from dlc.placement.repeat_bound import Bound
+from dlc.placement.repeat_search import Search
+from dlc.placement.repeats import repeats
 from dlc.placement.task_text import TaskGraph
 from tests.placement.instances import load_tasks
 
@@ -88,6 +91,14 @@ def test_the_least_peak_and_the_least_cost_of_all_schedules(case: tuple[TaskGrap
     assert again is not None
     assert (again.cost, again.proven) == (cheapest, True)
     assert least_cost(graph.tasks, graph.sizes, graph.costs, 0) is None
+    # A search in bands finds something just where there is something, and refutes what there is not.
+    bound = Bound(repeats(graph.tasks, graph.sizes, graph.costs, range(len(graph.tasks))))
+    for memory in range(found.peak - 1, found.peak + 1):
+        banded = Search(bound, memory).everything(budget, 1000, band=2)
+        if memory < found.peak:
+            assert (banded.steps, banded.complete) == (None, True)
+        else:
+            assert banded.steps in peaks and peaks[banded.steps] <= memory and banded.cost <= budget
 
 
 def peak(graph: TaskGraph, steps: Steps) -> int:

@@ -65,6 +65,8 @@ class S2Instruction(Op):
             sources = [slot] if slot in reads else []
             if slot == "dst0" and element == "fp16" and not self._pools:
                 sources += ["res"] if self.opcode != "eltwise" else ["src0", "res"]
+                # What a norm in training mode read forward stands beside the gradient, element by element.
+                sources += ["src1"] if "bn_train" in self.flags else []
             if slot == "dst0" and element == "fp32" and "accumulate_in" in self.splitting:
                 sources += ["aux"]
             found += [
@@ -79,11 +81,26 @@ class S2Instruction(Op):
         return any(flag.startswith(("pool", "pointer")) for flag in self.flags)
 
     def again(self, number: int) -> Op | None:
-        """Not where it draws numbers, whose place in their sequence is the device's."""
-        if "dropout" in self.flags or self.opcode == "dropout":
+        """Not where it draws numbers, whose place in their sequence is the device's.
+
+        A norm in training mode moves its running statistics once, and finds those of the batch again in the same order.
+        """
+        again = self.made_again()
+        if "dropout" in self.flags or self.opcode == "dropout" or not again:
             return None
+        moved = {slot for k, (slot, *_) in enumerate(self.writes) if k not in again}
+        stays = [k for k, (slot, _, _) in enumerate(self.reads) if slot not in moved]
         held: dict[str, Any] = {**dict(self.operand_fields()), **self.attrs, "number": number}
+        held["args"], held["reads"] = (tuple(of[k] for k in stays) for of in (self.args, self.reads))
+        held["writes"], held["results"] = (tuple(of[k] for k in again) for of in (self.writes, self.results))
+        if moved and (hyper := hyper_of(self.hyper)) is not None:
+            held["hyper"] = hyper_values(replace(hyper, momentum=0.0))
         return S2Again(**held)
+
+    def made_again(self) -> tuple[int, ...]:
+        """All that does not move what is there."""
+        reads = {slot for slot, _, _ in self.reads}
+        return tuple(k for k, (slot, *_) in enumerate(self.writes) if slot not in reads)
 
     def operations(self) -> int:
         """Two for every product of a result, and one for every element of the results."""

@@ -9,6 +9,7 @@ with a single line, published control word of the S2Train compiler's post-proces
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,7 +20,9 @@ from dlc.base.types import Type, f16, i32
 from dlc.graph import Constant, Graph, Input, Item, Op
 from dlc.graph.evaluate import is_constant
 from dlc_backend_s2train.codes import OPERANDS, Flag, Slot, Stage
+from dlc_backend_s2train.decompose.blocks import illegal
 from dlc_backend_s2train.instruction import (
+    COUNTED,
     Read,
     S2Host,
     S2Instruction,
@@ -181,13 +184,27 @@ def on_single_lines(work: Selection) -> int:
         if work.readers[before.key] != 2 or not _divides(norm := group.reads["bn0"]):
             continue
         ((later, slot),) = readers[before.key]
-        if slot == "res" and later.stage is Stage.BACKWARD and not later.flags & _TAKEN:
+        if slot == "res" and later.stage is Stage.BACKWARD and (place := _place_for_norm(later)):
             later.flags ^= Flag.ADD | Flag.ADD_SINGLE
             later.reads["res"] = Given(group.writes["dst0"].key, later.reads["res"].shape)
-            later.reads["bn1"] = norm
+            later.reads[place] = norm
             del group.writes["dst1"]
             count += 1
     return count
+
+
+def _place_for_norm(later: Group) -> Slot | None:
+    """Where an instruction can read the norm of its addend; None where it cannot.
+
+    `aux` beside a second norm of its own, which takes whole batches then, and no partial sums.
+    """
+    if Flag.BN_TRAIN in later.flags:
+        return None
+    if Flag.BN_BACKWARD_2 not in later.flags:
+        return "bn1"
+    n, _, *places = later.shape
+    whole = "aux" not in later.reads and n * math.prod(places) <= COUNTED
+    return "aux" if whole and (later.geometry is None or illegal(later.geometry) is None) else None
 
 
 def _divides(norm: Given) -> bool:
