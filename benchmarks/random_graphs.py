@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from dlc.verify.plan_tags import wrong_places
+from dlc.verify.plan_check import check_plan
 from tests.placement.aliased_graphs import failures, planned
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     wrong, totals = 0, Counter[str]()
     for first in range(arguments.seed, arguments.seed + arguments.graphs, arguments.batch):
         pairs = [planned(s) for s in range(first, min(first + arguments.batch, arguments.seed + arguments.graphs))]
-        judged = {pair.seed: said for pair in pairs if (said := wrong_places(pair.shared))}
+        judged = {pair.seed: said for pair in pairs if (said := check_plan(pair.shared))}
         with tempfile.TemporaryDirectory() as place:
             differ = failures(pairs, Path(place), (arguments.cc, "-O0"))
         for seed in sorted({*judged, *differ}):

@@ -7,7 +7,8 @@ written there last. Steps run in order; each must find all bytes of its operands
 write over an operand only where its kernel reads an element before that one is written. A value that no step computes
 lies inside others, as a reshape, a slice or a concatenation whose parts are written in place: where, is found by
 evaluating the subscripts of its kernel. Of values that lie between each other in one memory, each with some elements,
-it is only seen that nothing else is written there. An output over an input that it may share is taken to lie there, so
+it is seen here that nothing else is written there, and of
+their elements more in `dlc.verify.plan_elements`. An output over an input that it may share is taken to lie there, so
 an update of a weight that comes too early is found. Nothing is known here of how planners choose. Before offsets are
 planned, each value has a memory of its own, and only the order is judged.
 """
@@ -23,6 +24,7 @@ from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
 from dlc.placement.check_steps import Memory
 from dlc.verify.kernel_places import Part, copied, in_place
+from dlc.verify.plan_elements import wrong_elements
 
 
 class Span(NamedTuple):
@@ -40,7 +42,7 @@ class Span(NamedTuple):
 def check_plan(plan: Plan) -> list[str]:
     """Everything wrong with the order and the places of a plan, one sentence each; an empty list means it is right."""
     faults = [f"{text} of a body" for body in plan.bodies.values() for text in check_plan(body)]
-    return faults + _Machine(plan).run()
+    return faults + _Machine(plan).run() + (wrong_elements(plan) if plan.beside else [])
 
 
 class _Machine:
@@ -58,7 +60,7 @@ class _Machine:
         self.buffers: dict[str, list[str]] = {}
         for k, output in enumerate(graph.outputs):
             self.buffers.setdefault(output.digest, []).append(over.get(k, f"outputs:{k}"))
-        self.whole = self._beside()
+        self.whole = plan.beside
         self.done: set[str] = set()
         self.inputs = {x.digest: f"{INPUTS}:{j}" for j, x in enumerate(graph.inputs)}
 
@@ -122,17 +124,6 @@ class _Machine:
         """Note whether a value is somewhere that it should be; of a value inside others, each of their parts."""
         if not any(self._holds(op, span) for span in self._spans(op)):
             self.faults.append(f"{self._name(op)} is not where it is read")
-
-    def _beside(self) -> dict[str, str]:
-        """Digest of a value that has some elements of a memory to itself → digest of what has all of them."""
-        found: dict[str, str] = {}
-        for op in reversed(self.plan.graph.ops):
-            if isinstance(op, Call) and op.digest in self.plan.slots and op.digest not in self.computed:
-                tensors = [x for x in op.args if x.type.symbol is None]
-                places = {self.plan.slots.get(x.digest) for x in tensors}
-                if len(tensors) > 1 and places == {self.plan.slots[op.digest]}:
-                    found |= dict.fromkeys((x.digest for x in tensors), found.setdefault(op.digest, op.digest))
-        return found
 
     def _together(self, one: Op, other: Op) -> bool:
         """Whether two values lie between each other."""

@@ -13,7 +13,7 @@ from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Call
 from dlc.graph.walk import as_result, evaluate_ops
-from dlc.verify.plan_tags import written
+from dlc.verify.kernel_elements import written
 
 
 def run_plan(plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -28,7 +28,6 @@ from dlc.graph.tensor import Tensor
 from dlc.runtime.feeds import random_feeds
 from dlc.verify.compare import Comparison, compare
 from dlc.verify.plan_run import run_plan
-from dlc.verify.plan_tags import wrong_places
 from dlc.verify.reference import tolerance_for
 
 MOST_POINTS = 1 << 28
@@ -115,8 +114,6 @@ def evaluated(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
 def _run(state: Graph | Plan, feeds: Mapping[str, Array]) -> Values | str:
     """The outputs of a state without an obstacle, or how its evaluation fails."""
     try:
-        if isinstance(state, Plan) and (wrong := wrong_places(state)):
-            return f"{FAILS}: {wrong[0]}"
         return run_plan(state, feeds) if isinstance(state, Plan) else evaluate(state, feeds)
     # Ops of plugins are evaluated by code of plugins, which may break in any way.
     except Exception as problem:  # noqa: BLE001

@@ -19,7 +19,14 @@ from dlc.driver.program import Compiler, build
 # The data of other tests of the runner overflows when it is made.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-SAMPLE = ("test_relu", "test_matmul_4d", "test_softmax_axis_1", "test_gather_0", "test_maxpool_2d_pads", "test_lstm_defaults")
+SAMPLE = (
+    "test_relu",
+    "test_matmul_4d",
+    "test_softmax_axis_1",
+    "test_gather_0",
+    "test_maxpool_2d_pads",
+    "test_lstm_defaults",
+)
 """What the names of the tests begin with that run here; benchmarks/onnx_suite.py runs them all."""
 
 

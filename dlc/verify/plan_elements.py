@@ -1,17 +1,19 @@
-"""A judge of plans: it runs them on a memory of tags, element by element, and shares no code with the planners.
+"""A plan held against its graph element by element, where values lie between each other in one memory.
 
-Every part of the memory holds which element of which value was last written there, or nothing. Whatever a step reads
-must be what the graph says: a place that is taken over too early, a view of the wrong bytes, values beside each other
-whose parts overlap, and a part that is read beyond its ends are all seen. Steps write only the elements that their
-kernels write, and may write over what they read only where they read each element before they write it.
+The check of all plans (`dlc.verify.plan_check`) knows which value lies where. Which elements of a value are its own is
+seen here, on a memory of tags that shares no code with the planners: every part of it holds which element of which
+value was last written there, or nothing. Whatever a step reads must be what the graph says: a place that is taken over
+too early, a view of the wrong bytes, values beside each other whose parts overlap, and a part that is read beyond its
+ends are all seen. Steps write only the elements that their kernels write, and may write over what they read only where
+they read each element before they write it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -20,22 +22,18 @@ from dlc.api.plan import INPUTS, Plan, Slot, results_of
 from dlc.base.types import Array
 from dlc.graph.op import Op
 from dlc.graph.structure import Call, Input, Item
-from dlc.kernel.check.access import accesses
-from dlc.kernel.evaluate import values_over
-from dlc.kernel.expr import Expr, axes_in, loads
-from dlc.kernel.kernel import Kernel
-from dlc.kernel.nest import Nest
+from dlc.kernel.expr import loads
+from dlc.verify.kernel_elements import points, touched, written
+from dlc.verify.kernel_places import in_place
 
-MOST_POINTS: Final = 1 << 18
-"""Of a nest whose accesses are looked at point by point; of others the subscripts of each dimension by itself."""
 MOST_UNITS: Final = 1 << 26
 """Tags of a memory; larger plans are not looked at."""
 _NOTHING: Final = -1
 
 
-def wrong_places(plan: Plan) -> list[str]:
+def wrong_elements(plan: Plan) -> list[str]:
     """Everything that steps find to be wrong, one sentence each; empty for a plan that is right, or has no places."""
-    return [fault for each in plan.plans if each.slots for fault in _Tags(each).run()]
+    return [*_Tags(plan).run()] if plan.slots else []
 
 
 @dataclass
@@ -96,7 +94,9 @@ class _Tags:
             mask = self._units(written(step.body, r), v) if isinstance(step, Call) and v.digest in plan.beside else None
             mask = np.ones(self._count(v), bool) if mask is None else mask
             for k, x, other, read in spans:
-                if _meet(slot, mask, other, read, self.unit) and not _may_overwrite(step, k, r, slot, other):
+                if _meet(slot, mask, other, read, self.unit) and not (
+                    _same_place(slot, other) and in_place(step, k, r)
+                ):
                     yield f"writes result {r} over operand {k}, {x.type}, before it has read it"
             for other, taken in results:
                 if _meet(slot, mask, other, taken, self.unit):
@@ -144,34 +144,18 @@ class _Tags:
             (load,) = loads(nest.body)
             source = given[load.param]
             own = self._expected(source).reshape(-1, size)
-            found[_points(nest, nest.index, (), op.shape)] = own[_points(nest, load.index, (), source.shape)]
+            found[points(nest, nest.index, (), op.shape)] = own[points(nest, load.index, (), source.shape)]
         return found.reshape(-1)
 
     def _read(self, step: Op, k: int, x: Op) -> Array:
         """Which of its units a step may read of an operand."""
         if not isinstance(step, Call):
             return np.ones(self._count(x), bool)
-        return self._units(_touched(step.body, step.body.params[k].name, False), x)
+        return self._units(touched(step.body, step.body.params[k].name, False), x)
 
 
-def _may_overwrite(step: Op, k: int, r: int, written: Slot, read: Slot) -> bool:
-    """Whether a result may be where an operand is: every element of that is read for the same element of the result."""
-    if (written.region, written.offset) != (read.region, read.offset):
-        return False
-    if not isinstance(step, Call):
-        return (k, r) in step.overwrites()
-    kernel = step.body
-    name, out = kernel.params[k].name, kernel.results[r].name
-    readers = [n for n in kernel.nests if name in n.reads()]
-    if len(readers) != 1 or any(n.out == out and n is not readers[0] for n in kernel.nests):
-        return False
-    (nest,) = readers
-    same = kernel.tensors[name].type == kernel.tensors[out].type
-    return (
-        same
-        and nest.out == out
-        and all(x.index == nest.index for e in nest.exprs() for x in loads(e) if x.param == name)
-    )
+def _same_place(one: Slot, other: Slot) -> bool:
+    return (one.region, one.offset) == (other.region, other.offset)
 
 
 def _meet(one: Slot, mask: Array, other: Slot, taken: Array, unit: int) -> bool:
@@ -184,54 +168,3 @@ def _meet(one: Slot, mask: Array, other: Slot, taken: Array, unit: int) -> bool:
         return False
     count, a, b = (high - low) // unit, (low - one.offset) // unit, (low - other.offset) // unit
     return bool((mask[a : a + count] & taken[b : b + count]).any())
-
-
-def written(kernel: Kernel, result: int = 0) -> Array:
-    """Which elements of a result the nests of a kernel write: a truth value each, in memory order."""
-    return _touched(kernel, kernel.results[result].name, True)
-
-
-@lru_cache(maxsize=256)
-def _touched(kernel: Kernel, name: str, stores: bool) -> Array:
-    """Which elements of a tensor the nests of a kernel may write, or read."""
-    found = np.zeros(kernel.tensors[name].type.capacity, bool)
-    for nest in kernel.nests:
-        every = accesses(nest)
-        store = next(every)
-        for access in (store,) if stores else every:
-            if access.tensor == name:
-                found[_points(nest, access.index, access.conditions, kernel.tensors[name].shape)] = True
-    return found
-
-
-def _points(nest: Nest, index: Sequence[Expr], conditions: Sequence[Expr], shape: Sequence[int]) -> Array:
-    """The numbers of the elements at the points of a nest; of one with many points perhaps of more elements."""
-    small = nest.points <= MOST_POINTS and not any(True for e in index for _ in loads(e))
-    if not small:
-        return _by_dimension(index, shape)
-    grid = {a: np.arange(a.extent).reshape([-1 if b is a else 1 for b in nest.axes]) for a in nest.axes}
-    extents = tuple(a.extent for a in nest.axes)
-    where = [np.broadcast_to(values_over(c, grid), extents) for c in conditions if not any(True for _ in loads(c))]
-    subscripts = [np.broadcast_to(values_over(e, grid), extents) for e in index]
-    flat = np.zeros(extents, np.int64)
-    for i, n in zip(subscripts, shape, strict=True):
-        flat = flat * n + i
-    keep = np.ones(extents, bool)
-    for condition in where:
-        keep &= condition.astype(bool)
-    return flat[keep]
-
-
-def _by_dimension(index: Sequence[Expr], shape: Sequence[int]) -> Array:
-    """Every combination of the subscripts that each dimension has, as far as they are inside the tensor."""
-    flat = np.zeros(1, np.int64)
-    for e, n in zip(index, shape, strict=True):
-        axes = tuple(dict.fromkeys(axes_in(e)))
-        if any(True for _ in loads(e)) or math.prod(a.extent for a in axes) > MOST_POINTS:
-            own = np.arange(n)
-        else:
-            grid = {a: np.arange(a.extent).reshape([-1 if b is a else 1 for b in axes]) for a in axes}
-            own = np.unique(values_over(e, grid))
-            own = own[(own >= 0) & (own < n)]
-        flat = (flat[:, None] * n + own).reshape(-1)
-    return flat
