@@ -121,8 +121,8 @@ def test_a_weight_that_is_copied_first_because_it_is_read_after_its_update() -> 
 
 
 def test_memory_that_a_step_works_in(plan: Plan) -> None:
-    (call, *_) = (s for s in plan.steps if s.digest in plan.lives)
-    graph = replace(plan.graph, workspaces={call.body.digest: 64})  # pyright: ignore[reportAttributeAccessIssue]
+    (call, *_) = (s for s in plan.calls if s.digest in plan.lives)
+    graph = replace(plan.graph, workspaces={call.body.digest: 64})
     lowered: Plan = run_passes([made("order"), made("plan-memory")], graph, Report())
     assert lowered.workspaces and check_plan(lowered) == []
     for digest in lowered.workspaces:
