@@ -37,6 +37,9 @@ cannot decide soon it rarely decides later, whereas the others miss a limit that
 BANDS = 4
 """Into how many bands the search in bands divides a budget."""
 
+LITTLE = 64
+"""That part of a budget is what the search in bands may spend first."""
+
 
 @dataclass(frozen=True)
 class Recomputation:
@@ -171,10 +174,11 @@ def _cheapest(bound: Bound, memory: int, budget: int, exact: int, near: int) -> 
     if proof.complete or not near:
         return proof
     states = proof.states
-    allowed = 2 * bound.cost(memory, len(bound.model.tasks), bound.model.kept)
+    least = bound.cost(memory, len(bound.model.tasks), bound.model.kept)
+    allowed = max(1, 2 * least, min(budget, sum(bound.model.costs)) // LITTLE)
     while True:
         # More and more may be spent: how wide bands have to be follows from what it takes.
-        allowed = min(budget, max(1, allowed))
+        allowed = min(budget, allowed)
         found = search.everything(allowed, near, max(2, allowed // BANDS))
         states += found.states
         if found.steps is not None or allowed == budget:
