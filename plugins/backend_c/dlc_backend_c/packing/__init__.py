@@ -84,7 +84,8 @@ def _compiled() -> tuple[Any, Any]:
     ffi.cdef(_DECLARATION)
     with tempfile.TemporaryDirectory(prefix="dlc-") as directory:
         place = Path(directory)
-        (place / SOURCE.name).write_bytes(SOURCE.read_bytes())
+        for file in SOURCE.parent.glob("*.[ch]"):
+            (place / file.name).write_bytes(file.read_bytes())
         toolchain = find_toolchain("")
         run((*toolchain.command, *FLAGS, SOURCE.name, "-o", "packing.so"), place, f"compiling {SOURCE.name}")
         return ffi, open_library(ffi, place / "packing.so", apart=True)
