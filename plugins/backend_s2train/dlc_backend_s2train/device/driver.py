@@ -1,7 +1,7 @@
 """The C driver of a program: `NAME_host.h` and `NAME_host.c`, over the five functions of a board.
 
-The text of the driver is `c/host.c.in`; what is a program's own is put in: its identity, its entries, the loss scale.
-Names of models become identifiers, and come to the text in no other way.
+The text of the driver is `c/host.c.in` and what it names of the files beside it; what is a program's own is put in: its
+identity, its entries, the loss scale. Names of models become identifiers, and come to the text in no other way.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def driver_files(program: Program, content: bytes, file: str, prefix: str) -> Ma
         "TABLES": _tables(program, content),
         "COLUMNS": str(program.target.cores * program.target.columns),
         "CORE_COLUMNS": str(program.target.columns),
+        "CHECKED_FILE": (C_SOURCES / "file.c.in").read_text(encoding="utf-8"),
         "INTEGERS": _INTEGERS if _has_integers(program) else "",
         "FUNCTIONS": (C_SOURCES / "functions.c.in").read_text(encoding="utf-8") if program.functions else _NO_FUNCTIONS,
         "STEPPED": _STEPPED if learns(program) else "",
