@@ -91,7 +91,7 @@ class Op:
     """The fields that hold ops, in order: what the op reads."""
     attr_names: ClassVar[tuple[str, ...]]
     """All other fields, in order: what is known when the op is made."""
-    repeats: ClassVar[bool] = False
+    is_repeat: ClassVar[bool] = False
     """Whether it is what `again` gives: an execution of another op once more."""
     body_names: ClassVar[tuple[str, ...]]
     """The attributes that are graphs. An op that has any is computed at run time, even if all its operands are

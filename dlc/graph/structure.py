@@ -139,7 +139,7 @@ class Again(Call):
     Only graphs of plans have any.
     """
 
-    repeats: ClassVar[bool] = True
+    is_repeat: ClassVar[bool] = True
     number: int = 1
 
 

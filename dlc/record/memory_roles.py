@@ -32,10 +32,10 @@ def roles(plan: Plan) -> Callable[[Op], str]:
     graph = plan.graph
     losses = [op for name, op in zip(graph.names, graph.outputs, strict=True) if name == LOSS]
     before = _needed(losses)
-    plain = not losses or all(step.digest in before for step in plan.steps if not step.repeats)
+    plain = not losses or all(step.digest in before for step in plan.steps if not step.is_repeat)
 
     def of(value: Op) -> str:
-        if _base(value).repeats:
+        if _base(value).is_repeat:
             return AGAIN
         if plain:
             return VALUE

@@ -76,11 +76,12 @@ def _points(axes: Sequence[Axis]) -> Mapping[Axis, Array]:
     """Values of axes at the points where a nest is looked at, the first and the last among them."""
     shape = [a.extent for a in axes]
     count = math.prod(shape)
-    chosen = np.arange(count)
-    if count > POINTS:
-        drawn = np.random.default_rng(0).integers(0, count, POINTS - 2)
-        chosen = np.concatenate([drawn, [0, count - 1]])
-    return dict(zip(axes, np.unravel_index(chosen, shape), strict=True)) if axes and count else {}
+    if not count:
+        return {}
+    if count <= POINTS:
+        return dict(zip(axes, np.unravel_index(np.arange(count), shape), strict=True)) if axes else {}
+    rng = np.random.default_rng(0)
+    return {a: np.append(rng.integers(0, a.extent, POINTS - 2), [0, a.extent - 1]) for a in axes}
 
 
 @lru_cache(maxsize=4096)

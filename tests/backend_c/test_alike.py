@@ -70,7 +70,7 @@ def test_small_functions_stay() -> None:
 def test_results(machine: str, cc: str, tmp_path: Path) -> None:
     kernels = [appended(w) for w in (96, 160, 128)]
     compiled = Compiled(kernels, target_of(MACHINES[machine]), tmp_path, cc, (*STRICT, "-O1"), shared=True)
-    assert len({c.name for f in compiled.functions for c in f.calls}) == 1
+    assert len({c.name for f in compiled.functions.values() for c in f.calls}) == 1
     for n, kernel in enumerate(kernels):
         args = samples(kernel)
         assert all(map(close, compiled(n, args), run_kernel(kernel, args))), n
@@ -83,7 +83,7 @@ def test_transforms_of_several_sizes(cc: str, tmp_path: Path) -> None:
     compiled = Compiled(
         [k for k, _ in made], target_of(MACHINES["small-caches"]), tmp_path, cc, (*STRICT, "-O1"), shared=True
     )
-    parts = [{n for n in f.definitions if n.startswith(PREFIX)} for f in compiled.functions]
+    parts = [{n for n in f.definitions if n.startswith(PREFIX)} for f in compiled.functions.values()]
     assert parts[0] & parts[1]
     for n, (kernel, (_, args)) in enumerate(zip(plain, made, strict=True)):
         (want,) = run_kernel(kernel, [a.astype(np.float64) for a in arrays(kernel)])

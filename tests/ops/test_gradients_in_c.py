@@ -32,10 +32,15 @@ def adjoints() -> list[Adjoint]:
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    target = GENERIC if request.param == "generic" else target_for("native")
+    return library(request.param, frozenset(called(request, "n")), tmp_path_factory)
+
+
+@cache  # a worker that takes over the tests of another comes to a machine more than once
+def library(machine: str, only: frozenset[int], places: pytest.TempPathFactory) -> Compiled:
+    target = GENERIC if machine == "generic" else target_for("native")
     # Numbers are looked at, not speed: optimising takes most of the time.
-    flags, only = (*STRICT, "-O0"), called(request, "n")
-    return Compiled([a.kernel for a in adjoints()], target, tmp_path_factory.mktemp("c"), flags=flags, only=only)
+    kernels = [a.kernel for a in adjoints()]
+    return Compiled(kernels, target, places.mktemp("c"), flags=(*STRICT, "-O0"), only=only)
 
 
 @pytest.mark.parametrize(("compiled", "n"), CASES, indirect=["compiled"])

@@ -149,11 +149,14 @@ def test_the_interpreter(case: Case) -> None:
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    target = GENERIC if request.param == "generic" else target_for("native")
-    level = "-O0" if target.vector_bytes else "-O1"
+    return library(request.param, frozenset(called(request, "n")), tmp_path_factory)
+
+
+@cache  # a worker that takes over the tests of another comes to a machine more than once
+def library(machine: str, only: frozenset[int], places: pytest.TempPathFactory) -> Compiled:
+    target = GENERIC if machine == "generic" else target_for("native")
     kernels = [lower_op(c.opened).body for c in CASES]
-    only = called(request, "n")
-    return Compiled(kernels, target, tmp_path_factory.mktemp("c"), flags=(*STRICT, level), only=only)
+    return Compiled(kernels, target, places.mktemp("c"), flags=(*STRICT, "-O0"), only=only)
 
 
 @pytest.mark.parametrize(

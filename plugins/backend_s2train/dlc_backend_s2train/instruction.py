@@ -114,7 +114,7 @@ class S2Instruction(Op):
 class S2Again(S2Instruction):
     """An instruction that is executed once more; `number` tells its executions apart."""
 
-    repeats: ClassVar[bool] = True
+    is_repeat: ClassVar[bool] = True
     number: int = 1
 
 
