@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,15 +109,18 @@ def in_room(array: Array, of: Type) -> Array:
 
 @pytest.fixture(scope="module", params=TARGETS)
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return library(request.param, frozenset(called(request, "name")), tmp_path_factory)
+    return library(
+        request.param, frozenset(called(request, "name")), tmp_path_factory.getbasetemp() / f"limits-{request.param}"
+    )
 
 
 @cache  # a worker that takes over the tests of another comes to a machine more than once
-def library(machine: str, names: frozenset[str], places: pytest.TempPathFactory) -> Compiled:
+def library(machine: str, names: frozenset[str], folder: Path) -> Compiled:
+    folder.mkdir()
     kernels = [lower_op(opened_by(name), Kernels()).body for name in ALL]
     only = {list(ALL).index(name) for name in names}
     # What is tested is the text.
-    return Compiled(kernels, TARGETS[machine], places.mktemp("c"), flags=(*STRICT, "-O0"), only=only)
+    return Compiled(kernels, TARGETS[machine], folder, flags=(*STRICT, "-O0"), only=only)
 
 
 @pytest.mark.parametrize("name", ALL)

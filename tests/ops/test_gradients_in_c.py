@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,18 @@ def adjoints() -> list[Adjoint]:
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return library(request.param, frozenset(called(request, "n")), tmp_path_factory)
+    return library(
+        request.param, frozenset(called(request, "n")), tmp_path_factory.getbasetemp() / f"gradients-{request.param}"
+    )
 
 
 @cache  # a worker that takes over the tests of another comes to a machine more than once
-def library(machine: str, only: frozenset[int], places: pytest.TempPathFactory) -> Compiled:
+def library(machine: str, only: frozenset[int], folder: Path) -> Compiled:
+    folder.mkdir()
     target = GENERIC if machine == "generic" else target_for("native")
     # Numbers are looked at, not speed: optimising takes most of the time.
     kernels = [a.kernel for a in adjoints()]
-    return Compiled(kernels, target, places.mktemp("c"), flags=(*STRICT, "-O0"), only=only)
+    return Compiled(kernels, target, folder, flags=(*STRICT, "-O0"), only=only)
 
 
 @pytest.mark.parametrize(("compiled", "n"), CASES, indirect=["compiled"])

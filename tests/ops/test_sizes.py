@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,14 +150,17 @@ def test_the_interpreter(case: Case) -> None:
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    return library(request.param, frozenset(called(request, "n")), tmp_path_factory)
+    return library(
+        request.param, frozenset(called(request, "n")), tmp_path_factory.getbasetemp() / f"sizes-{request.param}"
+    )
 
 
 @cache  # a worker that takes over the tests of another comes to a machine more than once
-def library(machine: str, only: frozenset[int], places: pytest.TempPathFactory) -> Compiled:
+def library(machine: str, only: frozenset[int], folder: Path) -> Compiled:
+    folder.mkdir()
     target = GENERIC if machine == "generic" else target_for("native")
     kernels = [lower_op(c.opened).body for c in CASES]
-    return Compiled(kernels, target, places.mktemp("c"), flags=(*STRICT, "-O0"), only=only)
+    return Compiled(kernels, target, folder, flags=(*STRICT, "-O0"), only=only)
 
 
 @pytest.mark.parametrize(
