@@ -169,17 +169,19 @@ def check_regions(plan: Plan, backend: Backend) -> None:
     regions = backend.regions()
     for full, size in plan.regions.items():
         name = full.partition(":")[0]  # inputs:0
-        if name not in regions:
-            consumed = name == INPUTS
+        if name not in regions and name == INPUTS:
             raise error(
                 "no-such-memory",
-                f"{backend.name} as it is asked for writes over no inputs"
-                if consumed
-                else f"{backend.name} has no memory called {name}",
+                f"{backend.name} as it is asked for writes over no inputs",
                 help="leave out plan-memory.inputs; some targets have an option for it, as c{inputs=consumed}, which "
-                "callers can see"
-                if consumed
-                else f"its memories: {', '.join(regions)}; some targets have an option that names them, "
+                "callers can see",
+                exit_code=ExitCode.USAGE,
+            )
+        if name not in regions:
+            raise error(
+                "no-such-memory",
+                f"{backend.name} has no memory called {name}",
+                help=f"its memories: {', '.join(regions)}; some targets have an option that names them, "
                 "as c{memory=fast:64KiB,slow:8MiB}",
                 exit_code=ExitCode.USAGE,
             )

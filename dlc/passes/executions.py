@@ -49,11 +49,8 @@ class Executions:
             model = _in_order(model, plan)
         place = {call.digest: k for k, call in enumerate(model.calls)}
         own = [call.operations() for call in model.calls]
-        root = model.overlays.root
-        costs = tuple(
-            cost if _repeats(call, plan.outputs) and not any(v.digest in root for v in results_of(call)) else 0
-            for call, cost in zip(model.calls, own, strict=True)
-        )
+        repeats = (_repeats(call, plan.outputs, model.overlays.root) for call in model.calls)
+        costs = tuple(cost if possible else 0 for possible, cost in zip(repeats, own, strict=True))
         return cls(plan, model, tuple(place[step.digest] for step in plan.steps), costs, sum(own))
 
     @property
@@ -128,11 +125,16 @@ def _in_order(model: MemoryModel, plan: Plan) -> MemoryModel:
     return replace(model, calls=tuple(model.calls[k] for k in order), tasks=tuple(tasks))
 
 
-def _repeats(call: Op, outputs: Collection[str]) -> bool:
-    """Whether a call can be executed again: that makes no output, and leaves out nothing but outputs."""
-    again = call.made_again()
-    return call.again(1) is not None and all(
-        (value.digest in outputs) is (k not in again) for k, value in enumerate(results_of(call))
+def _repeats(call: Op, outputs: Collection[str], held: Collection[str]) -> bool:
+    """Whether a call can be executed again: that makes no output and no value that is held beside others.
+
+    It leaves out nothing but outputs.
+    """
+    again, values = call.made_again(), results_of(call)
+    return (
+        call.again(1) is not None
+        and all((value.digest in outputs) is (k not in again) for k, value in enumerate(values))
+        and not any(value.digest in held for value in values)
     )
 
 

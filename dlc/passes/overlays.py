@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
+from typing import TypeGuard
 
 from dlc.base.types import Type
 from dlc.graph.graph import Graph
@@ -20,16 +22,19 @@ from dlc.kernel.expr import Const, Load
 from dlc.kernel.fusion.inline import reads_each_once
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
-from dlc.kernel.schedules.box import Box, written_box
+from dlc.kernel.schedules.box import Box, apart, written_box
 from dlc.kernel.schedules.start import needs_fill, tile
 from dlc.kernel.simplify import simplify
 
 
+def _has_a_nest_for_each(op: Op) -> TypeGuard[Call]:
+    """Whether an op is a call of a kernel with a nest for each of several operands, and one result."""
+    return isinstance(op, Call) and len(op.types) == 1 and len(op.args) == len(op.body.nests) > 1
+
+
 def joined_boxes(op: Op) -> tuple[Box, ...] | None:
     """Where a concatenation has each of its operands; None: the op is none, or one of values with open sizes."""
-    if not isinstance(op, Call) or len(op.types) != 1 or len(op.args) < 2 or len(op.args) != len(op.body.nests):
-        return None
-    return _joined(op.body)
+    return _joined(op.body) if _has_a_nest_for_each(op) else None
 
 
 @lru_cache(maxsize=4096)
@@ -62,9 +67,7 @@ def _copied(kernel: Kernel) -> tuple[Box, ...] | None:
 
 def overlaid_boxes(op: Op) -> tuple[Box, ...] | None:
     """The part of an overlay that each operand has; None: the op is no overlay."""
-    if not isinstance(op, Call) or len(op.types) != 1 or len(op.args) < 2 or len(op.args) != len(op.body.nests):
-        return None
-    return overlaid(op.body)
+    return overlaid(op.body) if _has_a_nest_for_each(op) else None
 
 
 @lru_cache(maxsize=4096)
@@ -78,15 +81,7 @@ def overlaid(kernel: Kernel) -> tuple[Box, ...] | None:
     if any(not isinstance(n.body, Load) or n.body.index != n.index for n in kernel.nests):
         return None
     boxes = _copied(kernel)
-    return boxes if boxes is not None and _apart(boxes) else None
-
-
-def _apart(boxes: tuple[Box, ...]) -> bool:
-    return not any(_meet(a, b) for k, a in enumerate(boxes) for b in boxes[:k])
-
-
-def _meet(a: Box, b: Box) -> bool:
-    return all(max(x[0], y[0]) < min(x[1], y[1]) for x, y in zip(a, b, strict=True))
+    return boxes if boxes is not None and all(apart(a, b) for a, b in combinations(boxes, 2)) else None
 
 
 @dataclass(frozen=True)

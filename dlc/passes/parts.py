@@ -105,6 +105,10 @@ class _Place:
     """Of that."""
     box: Box
 
+    def inside(self, box: Box) -> Box:
+        """Where a box of the value is in what holds it."""
+        return tuple((start + a, start + b) for (start, _), (a, b) in zip(self.box, box, strict=True))
+
 
 def _held(graph: Graph, least: int, left: Set[str]) -> Mapping[str, _Place]:
     """Digest of a value → its place, for what is held and what holds it; what is `left` is as it was."""
@@ -125,8 +129,7 @@ def _held(graph: Graph, least: int, left: Set[str]) -> Mapping[str, _Place]:
             users = graph.users.get(x, ())
             own = isinstance(x, Call) and len(x.types) == 1 and x.digest not in outputs
             if own and x.digest not in found and all(isinstance(u, Call) for u in users):
-                inside = tuple((start + a, start + b) for (start, _), (a, b) in zip(place.box, box, strict=True))
-                found[x.digest] = _Place(place.root, place.type, inside)
+                found[x.digest] = replace(place, box=place.inside(box))
     return found
 
 
@@ -211,9 +214,8 @@ class _Rewriter:
 
     def _part(self, x: Op, whole: Op, around: _Place, box: Box) -> tuple[Op, Box]:
         """An operand of a concatenation at its place, and that."""
-        inside = tuple((start + a, start + b) for (start, _), (a, b) in zip(around.box, box, strict=True))
-        place = self.held.get(x.digest)
-        if place is not None and (place.root, place.box) == (around.root, inside):
+        inside = around.inside(box)
+        if self.held.get(x.digest) == replace(around, box=inside):
             return self.wide[x.digest], inside
         copy = placed(self.new[x.digest], around.type, inside)
         self.copied[copy.digest] = whole.digest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -12,7 +12,7 @@ import numpy as np
 from dlc.base.types import Array
 from dlc.kernel.check.access import accesses
 from dlc.kernel.evaluate import values_over
-from dlc.kernel.expr import Expr, axes_in, loads
+from dlc.kernel.expr import Axis, Expr, axes_in, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
 
@@ -46,14 +46,18 @@ def points(nest: Nest, index: Sequence[Expr], conditions: Sequence[Expr], shape:
     grid = {a: np.arange(a.extent).reshape([-1 if b is a else 1 for b in nest.axes]) for a in nest.axes}
     extents = tuple(a.extent for a in nest.axes)
     where = [np.broadcast_to(values_over(c, grid), extents) for c in conditions if not any(True for _ in loads(c))]
-    subscripts = [np.broadcast_to(values_over(e, grid), extents) for e in index]
-    flat = np.zeros(extents, np.int64)
-    for i, n in zip(subscripts, shape, strict=True):
-        flat = flat * n + i
     keep = np.ones(extents, bool)
     for condition in where:
         keep &= condition.astype(bool)
-    return flat[keep]
+    return np.broadcast_to(numbers(index, shape, grid), extents)[keep]
+
+
+def numbers(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Axis, Array]) -> Array:
+    """The numbers in memory order of the elements that subscripts give at values of axes."""
+    found = np.zeros((), np.int64)
+    for e, n in zip(index, shape, strict=True):
+        found = found * n + np.asarray(values_over(e, grid))
+    return found
 
 
 def _by_dimension(index: Sequence[Expr], shape: Sequence[int]) -> Array:

@@ -20,6 +20,7 @@ from dlc.kernel.evaluate import values_over
 from dlc.kernel.expr import Axis, Expr, Load, loads
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest
+from dlc.verify.kernel_elements import numbers
 
 POINTS = 1 << 16
 """Points of a nest at which subscripts are compared: all, or so many that are drawn."""
@@ -101,23 +102,14 @@ def copied(kernel: Kernel, result: int) -> tuple[Part, ...] | None:
         if source.dtype != out.dtype or any(True for i in (*nest.index, *body.index) for _ in loads(i)):
             return None
         grid = _points(nest.axes)
-        to, at = _elements(nest.index, out.shape, grid), _elements(body.index, source.shape, grid)
+        places = numbers(nest.index, out.shape, grid), numbers(body.index, source.shape, grid)
+        to, at = (np.broadcast_to(each, max((len(v) for v in grid.values()), default=1)) for each in places)
         first, last = int(to.min()), int(to.max())
-        if last - first + 1 != nest.points or (at - to != at.flat[0] - to.flat[0]).any():
+        if last - first + 1 != nest.points or (at - to != at[0] - to[0]).any():
             return None
         size = out.dtype.itemsize
-        found.append(Part(first * size, nest.points * size, number, (first + int(at.flat[0] - to.flat[0])) * size))
+        found.append(Part(first * size, nest.points * size, number, (first + int(at[0] - to[0])) * size))
     ends = accumulate((part.size for part in sorted(found)), initial=0)
     if [part.start for part in sorted(found)] != [*ends][:-1] or sum(p.size for p in found) != out.type.nbytes:
         return None
     return tuple(sorted(found))
-
-
-def _elements(index: Sequence[Expr], shape: Sequence[int], grid: Mapping[Axis, Array]) -> Array:
-    """The numbers of elements in memory order."""
-    strides = [*accumulate(reversed(shape), lambda a, b: a * b, initial=1)][-2::-1]
-    total = np.zeros(1, np.int64)
-    for i, stride in zip(index, strides, strict=True):
-        total = total + np.asarray(values_over(i, grid)) * stride
-    count = max((len(v) for v in grid.values()), default=1)
-    return np.broadcast_to(total, (count,))

@@ -7,10 +7,10 @@ written there last. Steps run in order; each must find all bytes of its operands
 write over an operand only where its kernel reads an element before that one is written. A value that no step computes
 lies inside others, as a reshape, a slice or a concatenation whose parts are written in place: where, is found by
 evaluating the subscripts of its kernel. Of values that lie between each other in one memory, each with some elements,
-it is seen here that nothing else is written there, and of
-their elements more in `dlc.verify.plan_elements`. An output over an input that it may share is taken to lie there, so
-an update of a weight that comes too early is found. Nothing is known here of how planners choose. Before offsets are
-planned, each value has a memory of its own, and only the order is judged.
+it is seen here that nothing else is written there; their elements are judged in `dlc.verify.plan_elements`. An output
+over an input that it may share is taken to lie there, so an update of a weight that comes too early is found. Nothing
+is known here of how planners choose. Before offsets are planned, each value has a memory of its own, and only the order
+is judged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class _Machine:
         self.buffers: dict[str, list[str]] = {}
         for k, output in enumerate(graph.outputs):
             self.buffers.setdefault(output.digest, []).append(over.get(k, f"outputs:{k}"))
-        self.whole = plan.beside
         self.done: set[str] = set()
         self.inputs = {x.digest: f"{INPUTS}:{j}" for j, x in enumerate(graph.inputs)}
 
@@ -93,10 +92,10 @@ class _Machine:
         for r, spans in enumerate(written):
             for k, x, span in read:
                 for own in spans:
-                    legal = self._together(results[r], x) or (own == span and in_place(step, k, r))
+                    legal = self.plan.beside_each_other(results[r], x) or (own == span and in_place(step, k, r))
                     if own.meets(span) and not legal:
                         self.faults.append(f"result {r} is written over {self._name(x)}, which it still reads")
-            apart = [n for n in range(r + 1, len(results)) if not self._together(results[r], results[n])]
+            apart = [n for n in range(r + 1, len(results)) if not self.plan.beside_each_other(results[r], results[n])]
             others = [span for n in apart for span in written[n]]
             if any(own.meets(span) for own in spans for span in others):
                 self.faults.append(f"result {r} shares bytes with another result")
@@ -125,10 +124,6 @@ class _Machine:
         if not any(self._holds(op, span) for span in self._spans(op)):
             self.faults.append(f"{self._name(op)} is not where it is read")
 
-    def _together(self, one: Op, other: Op) -> bool:
-        """Whether two values lie between each other."""
-        return one.digest in self.whole and self.whole[one.digest] == self.whole.get(other.digest)
-
     def _written(self, op: Op) -> bool:
         """Whether all steps have run that give a value or parts of it."""
         if op.digest in self.computed or not isinstance(op, Call):
@@ -136,12 +131,11 @@ class _Machine:
         return all(self._written(x) for x in op.args if x.type.symbol is None)
 
     def _holds(self, op: Op, span: Span) -> bool:
-        if op.digest in self.whole:
-            tag = (self._number(op), 0)
-            return self._written(op) and self._memory(span.memory).holds(span.start, span.end - span.start, tag)
-        if op.digest in self.computed or isinstance(op, Input):
-            tag = (self._number(op), 0)
-            return self._memory(span.memory).holds(span.start, span.end - span.start, tag)
+        beside = op.digest in self.plan.beside
+        if beside and not self._written(op):
+            return False
+        if beside or op.digest in self.computed or isinstance(op, Input):
+            return self._memory(span.memory).holds(span.start, span.end - span.start, (self._number(op), 0))
         parts = self._parts(op)
         return parts is not None and all(
             self._constant(part.of)
@@ -202,7 +196,7 @@ class _Machine:
         self._memory(span.memory).write(span.start, span.end - span.start, (self._number(op), 0))
 
     def _number(self, op: Op) -> int:
-        return self.numbers.setdefault(self.whole.get(op.digest, op.digest), len(self.numbers))
+        return self.numbers.setdefault(self.plan.beside.get(op.digest, op.digest), len(self.numbers))
 
     def _memory(self, name: str) -> Memory:
         return self.memories.setdefault(name, Memory())

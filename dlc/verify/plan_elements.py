@@ -31,6 +31,12 @@ MOST_UNITS: Final = 1 << 26
 _NOTHING: Final = -1
 
 
+def own_elements(plan: Plan, value: Op) -> Array | None:
+    """Which elements of a value its step writes, where others lie between these; None: all are its own."""
+    step, result = (value.of, value.index) if isinstance(value, Item) else (value, 0)
+    return written(step.body, result) if isinstance(step, Call) and value.digest in plan.beside else None
+
+
 def wrong_elements(plan: Plan) -> list[str]:
     """Everything that steps find to be wrong, one sentence each; empty for a plan that is right, or has no places."""
     return [*_Tags(plan).run()] if plan.slots else []
@@ -91,8 +97,8 @@ class _Tags:
             slot = None if v.digest in plan.outputs else plan.slots.get(v.digest)
             if slot is None or not v.type.capacity:
                 continue
-            mask = self._units(written(step.body, r), v) if isinstance(step, Call) and v.digest in plan.beside else None
-            mask = np.ones(self._count(v), bool) if mask is None else mask
+            own = own_elements(plan, v)
+            mask = np.ones(self._count(v), bool) if own is None else self._units(own, v)
             for k, x, other, read in spans:
                 if _meet(slot, mask, other, read, self.unit) and not (
                     _same_place(slot, other) and in_place(step, k, r)
@@ -131,11 +137,8 @@ class _Tags:
     def _expected(self, op: Op) -> Array:
         """The tags of a value, `_NOTHING` for elements that nobody writes; of a view those of what it shows."""
         if op.digest in self.numbers:
-            own = self._own(op)
-            step = op.of if isinstance(op, Item) else op
-            if op.digest not in self.plan.beside or not isinstance(step, Call):
-                return own
-            return np.where(self._units(written(step.body), op), own, _NOTHING)
+            tags, own = self._own(op), own_elements(self.plan, op)
+            return tags if own is None else np.where(self._units(own, op), tags, _NOTHING)
         assert isinstance(op, Call)
         size = op.type.dtype.itemsize // self.unit
         found = np.full((op.type.capacity, size), _NOTHING, np.int64)

@@ -11,9 +11,8 @@ from dlc.base.types import Array
 from dlc.graph.bodies import Region
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.graph.structure import Call
 from dlc.graph.walk import as_result, evaluate_ops
-from dlc.verify.kernel_elements import written
+from dlc.verify.plan_elements import own_elements
 
 
 def run_plan(plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -51,8 +50,7 @@ class _Machine:
                 found = step.evaluate(*args)
                 values = found if len(step.types) > 1 else (found,)
         for op, value in zip(results_of(step), values, strict=True):
-            own = written(step.body) if isinstance(step, Call) and op.digest in self._plan.beside else None
-            self._store(op, as_result(value, op.type), own)
+            self._store(op, as_result(value, op.type), own_elements(self._plan, op))
 
     def _body(self, body: Graph, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         return run_plan(self._plan.bodies[body.digest], feeds)

@@ -74,4 +74,9 @@ def commute(a: Nest, b: Nest) -> bool:
     x, y = written_box(a), written_box(b)
     if x is None or y is None:
         return False
-    return any(stop <= start or end <= begin for (begin, stop), (start, end) in zip(x, y, strict=True))
+    return apart(x, y)
+
+
+def apart(a: Box, b: Box) -> bool:
+    """Whether two boxes are disjoint: in some dimension, one ends before the other begins."""
+    return any(stop <= start or end <= begin for (begin, stop), (start, end) in zip(a, b, strict=True))
