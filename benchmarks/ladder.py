@@ -10,9 +10,9 @@ published or computed elsewhere; `peak` the most bytes live at once; `arena` the
 executed in one arena of that size that is full of garbage before (`task_plans.py`), and has to give all updated weights
 the same bits as in memory without reuse.
 
-The first four rows are the modes of the published compiler for its own tensors: nothing shares memory; its placement on
-a skyline (ground only rises, holes are never filled) with all updates last, and with each update at once; first fit for
-its order. Whatever applies a gradient at once needs it complete at that moment and nothing else: clipping by a global
+The first four rows are the modes of the published compiler for its own tensors (`published_plans.py`): nothing shares
+memory; its placement on a skyline with all updates last, and with each update at once; its best of random orders.
+Whatever applies a gradient at once needs it complete at that moment and nothing else: clipping by a global
 norm, and a check for gradients that are not finite, read all gradients before the first update, so with these only the
 rows without `at once` remain.
 
@@ -25,49 +25,22 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from published_plans import random_small, skyline
 from resnet_tasks import HALF, Conv, Gradients, Step, resnet18
-from task_plans import Plan, checked, places_for, planned, without_reuse
+from task_plans import Plan, checked, planned, without_reuse
 
-from dlc.placement import Buffer, least_memory, order_tasks, peak_of
+from dlc.placement import least_memory, order_tasks
 from dlc.placement.task_text import TaskGraph, parse_tasks
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "placement" / "graphs"
 
 
 # ---- ways to plan ----------------------------------------------------------------------------------------------------
-
-
-def skyline(graph: TaskGraph, final: bool) -> Plan:
-    """Activations, gradients of weights, then those of features, each on the highest ground of its lifetime."""
-    updates = [k for k, name in enumerate(graph.names) if name.startswith("WU")] if final else []
-    steps = [k for k in range(len(graph.tasks)) if k not in updates] + updates
-    buffers = _alone(graph, steps)
-    kinds = {"F": 0, "W": 1, "B": 2}
-    writer = {s: graph.names[k] for k in reversed(range(len(graph.tasks))) for s in graph.tasks[k].writes}
-    order = sorted(range(len(graph.sizes)), key=lambda s: (kinds[writer[s][0]], s))
-    ground = [0] * len(steps)
-    offsets = [0] * len(graph.sizes)
-    for s in order:
-        buffer = buffers[s]
-        offsets[s] = max(ground[buffer.birth : buffer.death])
-        for k in range(buffer.birth, buffer.death):
-            ground[k] = offsets[s] + buffer.size
-    peak = peak_of(graph.tasks, graph.sizes, steps)
-    return Plan(graph, steps, places_for(graph, steps, [graph.tasks[k] for k in steps], offsets), max(ground), peak)
-
-
-def _alone(graph: TaskGraph, steps: Sequence[int]) -> Sequence[Buffer]:
-    """Per storage, from the first task that touches it to the last, nothing in place of anything."""
-    touched: dict[int, list[int]] = {}
-    for at, k in enumerate(steps):
-        for s in (*graph.tasks[k].reads, *graph.tasks[k].writes):
-            touched.setdefault(s, []).append(at)
-    return [Buffer(s, size, min(touched[s]), max(touched[s]) + 1) for s, size in enumerate(graph.sizes)]
 
 
 def in_its_order(graph: TaskGraph) -> Plan:
@@ -161,9 +134,11 @@ def rows(net: str, batch: int) -> Iterator[Row]:
     if case:
         own, bit = (partial(_file, name) for name in ("s2t_own_merge.txt", "s2t_maskbit_wholeWG.txt"))
         yield Row("published-origin", "their tensors, nothing shared", own, without_reuse, 39_171_858, False)
-        yield Row("published-simple", "skyline, updates last", own, partial(skyline, final=True), 36_833_280, False)
+        simple, shuffled = partial(skyline, final=True, seed=1538), partial(random_small, seed=7)
+        yield Row("published-simple", "skyline, updates last", own, simple, 36_833_280, False)
         yield Row("published-immediate", "skyline, updates at once", own, partial(skyline, final=False), 21_348_352)
-        yield Row("published-best", "their order, first fit", own, in_its_order, 13_721_600)
+        yield Row("published-best", "skyline, best of random orders", own, shuffled, 13_721_600)
+        yield Row("first-fit", "their order, first fit", own, in_its_order, 13_656_064)
         yield Row("order", "their tensors, best order", own, in_best_order, 9_527_296)
         yield Row("masks", "masks of one bit, in place", bit, in_best_order, 5_971_968)
     known = _KNOWN.get((net, batch), {})

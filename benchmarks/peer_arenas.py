@@ -1,6 +1,8 @@
-"""The arena of dlc beside the memory that onnxruntime takes for the values of the same network.
+"""The arena of dlc beside the memory that other runtimes take for the values of the same network.
 
-    python benchmarks/peer_arenas.py [WORD…]
+    python benchmarks/peer_arenas.py [WORD…] [--tvm PYTHON] [--tflite PYTHON]
+
+TVM and TFLite have environments of their own: `arena_of_tvm.py` and `arena_of_tflite.py` say what has to be in them.
 
 The networks are those of `planned_models.py`. onnxruntime's release builds report no size of their plans (memory
 patterns), and a limit of its arena does not hold for these. So it is measured: how much the resident memory of a
@@ -8,13 +10,15 @@ process rises at most above what it is before, in a run after two others, withou
 inputs and outputs are there before, as they lie outside of dlc's arena; what kernels work in is counted in both. What
 is measured may be a tenth too little, as small blocks reuse memory that the process has. dlc plans for
 `c{cpu=generic}` and for `c`, whose kernels work in more memory where the processor has vectors. The exit status is 1
-where an arena of dlc is larger by more than that tenth. Linux only.
+where an arena of dlc is larger by more than that tenth, or the generic one larger than a plan of TVM or TFLite. A dash
+stands where a peer does not read the network, or too little was measured. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import subprocess
 import sys
 import tempfile
@@ -44,23 +48,43 @@ def main() -> None:
     """See above."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
+    parser.add_argument("--tvm", metavar="PYTHON", help="a Python with apache-tvm")
+    parser.add_argument("--tflite", metavar="PYTHON", help="a Python with onnx2tf, tensorflow and ai-edge-litert")
     parser.add_argument("--measure", help="a network: for the processes that are measured")
     arguments = parser.parse_args()
     if arguments.measure:
         print(_risen(MODELS[arguments.measure]().SerializeToString()))
         return
+    planners = {name: path for name in ("tvm", "tflite") if (path := getattr(arguments, name))}
     larger = 0
-    print(f"{'':>16} {'onnxruntime':>14} {'dlc, generic':>14} {'dlc, this CPU':>14}")
+    print(f"{'':>16}", *(f"{name:>14}" for name in ("onnxruntime", *planners, "dlc, generic", "dlc, this CPU")))
     for name, make in MODELS.items():
         if not any(word in name for word in arguments.words or [""]):
             continue
         model = make()
+        risen = measured(name)
+        plans = [planned(model, peer, python) for peer, python in planners.items()]
         own = [arena(model, target) for target in TARGETS]
-        theirs = measured(name)
-        larger += any(size and theirs and size > theirs * (1 + PRECISION) for size in own)
-        shown = (f"{size:>14,}" if size is not None else f"{'—':>14}" for size in (theirs, *own))
-        print(f"{name:>16} {' '.join(shown)}", flush=True)
+        larger += any(size and risen and size > risen * (1 + PRECISION) for size in own)
+        larger += any(own[0] and plan and own[0] > plan for plan in plans)
+        print(f"{name:>16}", *(f"{size:>14,}" if size is not None else f"{'—':>14}" for size in (risen, *plans, *own)))
+        sys.stdout.flush()
     sys.exit(larger > 0)
+
+
+def planned(model: onnx.ModelProto, peer: str, python: str) -> int | None:
+    """Bytes that the planner of a peer takes; None, with the reason on standard error, where it reads no such model."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "model.onnx")
+        path.write_bytes(model.SerializeToString())
+        script = Path(__file__).with_name(f"arena_of_{peer}.py")
+        command = [python, str(script), str(path)]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            print(f"{peer}: {lines[-1][:100] if lines else 'no message'}", file=sys.stderr)
+        return None if done.returncode else int(done.stdout.split()[-1])
 
 
 def arena(model: onnx.ModelProto, target: str) -> int | None:
