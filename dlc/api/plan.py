@@ -154,6 +154,15 @@ class Plan:
                     last[x.digest] = max(last.get(x.digest, 0), last[op.digest])
         return last
 
+    def given(self, value: Op) -> Op:
+        """The input that a value without a slot is a view of, which is read in its place; any other is itself."""
+        found = value
+        while isinstance(found, Call) and found.digest not in self.values and found.digest not in self.slots:
+            if not found.operands:
+                return value
+            found = found.operands[0]
+        return found if isinstance(found, Input) else value
+
     @cached_property
     def beside(self) -> Mapping[str, str]:
         """Digest of a value that has a part of a memory to itself, beside others → digest of what holds them all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence, Set
 from dataclasses import dataclass, field
 
 from dlc.api.plan import calls_of, results_of
@@ -12,7 +12,7 @@ from dlc.graph.structure import Call, Input, Item
 from dlc.kernel.expr import loads
 from dlc.kernel.kernel import Kernel
 from dlc.passes.overlays import Overlays
-from dlc.passes.views import is_view
+from dlc.passes.views import is_view, seen
 from dlc.placement import Task
 
 
@@ -25,7 +25,7 @@ class MemoryModel:
         tasks: One per call, in the same order.
         sizes: Bytes per storage.
         storage: Digest of an intermediate value, of a view of one, or of an overlay that none of the calls is → its
-            storage.
+            storage. Inputs and views of inputs have none.
         overlays: Those overlays. Values that lie beside others in one storage are storages of no bytes as well: who
             reads and writes them holds the storage.
     """
@@ -51,7 +51,7 @@ class MemoryModel:
         ops = calls_of(graph)
         place = {step.digest: k for k, step in enumerate(steps)}
         outputs = {o.digest for o in graph.outputs}
-        found = _Storages(Overlays.of(graph, ops, place.keys()))
+        found = _Storages(Overlays.of(graph, ops, place.keys()), outputs)
         calls: list[Op] = []
         writer: dict[str, int] = {}
         tasks: list[Task] = []
@@ -66,7 +66,7 @@ class MemoryModel:
             late = (k for v in results_of(call) for k in readers.get(over.get(v.digest, ""), ()))
             after += tuple(k for k in late if not place or place[calls[k].digest] < place[call.digest])
             for a in call.operands:
-                readers.setdefault(a.digest, []).append(len(calls))
+                readers.setdefault(seen(a, outputs).digest, []).append(len(calls))
             reads = found.read(call)
             writer |= {v.digest: len(calls) for v in results_of(call) if v.digest in outputs}
             writes = tuple(found.written(v) for v in results_of(call) if v.digest not in outputs)
@@ -85,6 +85,7 @@ class _Storages:
     """Where the values of calls are, which come one after another."""
 
     overlays: Overlays
+    outputs: Set[str]
     of: dict[str, int] = field(default_factory=dict[str, int])
     sizes: list[int] = field(default_factory=list[int])
     held: dict[str, int] = field(default_factory=dict[str, int])
@@ -97,6 +98,8 @@ class _Storages:
         if call.digest in self.overlays.parts:
             self.of[call.digest] = self.held[call.digest] = self.of[call.operands[0].digest]
             self.parts[call.digest] = tuple(k for x in call.operands for k in self.parts[x.digest])
+            return True
+        if isinstance(seen(call, self.outputs), Input):
             return True
         if not is_view(call) or (source := call.operands[0].digest) not in self.of:
             return False
@@ -150,23 +153,22 @@ def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> t
 
 def overwritten_inputs(graph: Graph, steps: Sequence[Op]) -> tuple[Input, ...]:
     """Inputs that a step reads when an output that may be written over them is, at least in part, already there."""
-    writers: dict[str, int] = {}
-    readers: dict[str, int] = {}
-    for k, step in enumerate(steps):
-        writers.setdefault(step.digest, k)
-        readers.update((x.digest, k) for x in step.operands)
+    writers = {step.digest: k for k, step in reversed(list(enumerate(steps)))}
+    readers = {seen(x, writers).digest: k for k, step in enumerate(steps) for x in step.operands}
     found: list[Input] = []
     for i, j in graph.aliases:
         value, source = graph.outputs[i], graph.inputs[j]
         writer = writers.get((value.of if isinstance(value, Item) else value).digest, len(steps))
         late = readers.get(source.digest, -1) > writer
-        if late or not all(_survives(step, source, value) for step in steps[writer : writer + 1]):
+        if late or not all(_survives(step, source, value, writers) for step in steps[writer : writer + 1]):
             found.append(source)
     return tuple(dict.fromkeys(found))
 
 
-def _survives(step: Op, source: Op, value: Op) -> bool:
+def _survives(step: Op, source: Op, value: Op, steps: Container[str]) -> bool:
     """Whether a step may write a result over an argument: it reads each element of it before that one is written."""
+    if any(seen(x, steps) == source != x for x in step.operands):
+        return False  # a view has other subscripts
     if not isinstance(step, Call):
         at = results_of(step).index(value)
         return all((k, at) in step.overwrites() for k, x in enumerate(step.operands) if x == source)

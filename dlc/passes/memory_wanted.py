@@ -9,6 +9,7 @@ from dlc.api.plan import Plan, Slot, results_of
 from dlc.graph.op import Op
 from dlc.graph.structure import Input, Item
 from dlc.passes.memory import MemoryModel, overwritten_inputs
+from dlc.passes.views import seen
 from dlc.placement import Lifetimes, Task, lifetimes
 
 
@@ -33,8 +34,10 @@ class Wanted:
         order = [position[s.digest] for s in plan.steps]
         kept = overwritten_inputs(plan.graph, plan.steps)
         sizes = (*model.sizes, *(i.type.nbytes for i in kept))
-        storage = {**model.storage, **{i.digest: len(model.sizes) + k for k, i in enumerate(kept)}}
-        tasks = _reading(model, {i.digest: storage[i.digest] for i in kept})
+        copies = {i.digest: len(model.sizes) + k for k, i in enumerate(kept)}
+        shown = {op.digest: copies[x.digest] for op in plan.graph.ops if (x := seen(op, position)).digest in copies}
+        storage = {**model.storage, **shown}
+        tasks = _reading(model, shown)
         lives = lifetimes(tasks, sizes, order)
         placed = (*kept, *(v for op in plan.graph.ops if op.runs for v in results_of(op)))
         numbers = zip(model.calls, lives.of_workspace, strict=True)
@@ -84,7 +87,7 @@ def origin_of(plan: Plan, op: Op) -> str:
 
 
 def _reading(model: MemoryModel, kept: Mapping[str, int]) -> list[Task]:
-    """The tasks, reading kept inputs from storages that are there from the start."""
+    """The tasks, reading kept inputs and views of them from storages that are there from the start."""
     return [
         replace(task, reads=(*task.reads, *dict.fromkeys(kept[a.digest] for a in call.operands if a.digest in kept)))
         for call, task in zip(model.calls, model.tasks, strict=True)

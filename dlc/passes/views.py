@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,6 +23,13 @@ def is_view(op: Op) -> bool:
     # Before the look-up, which has to hash the kernel.
     same = source.dtype == result.dtype and source.type.capacity == result.type.capacity
     return same and isinstance(op.body.nests[0].body, Load) and _same_order(op.body)
+
+
+def seen(op: Op, computed: Container[str] = ()) -> Op:
+    """The value that a view shows, through views of views; any other is itself, as are those that are `computed`."""
+    while op.digest not in computed and is_view(op):
+        op = op.operands[0]
+    return op
 
 
 @lru_cache(maxsize=4096)

@@ -69,6 +69,8 @@ class _Machine:
         """The memory of a value."""
         if value.digest in self._plan.slots:
             return self._view(value)
+        if value.digest not in self._plan.values and is_view(value):
+            return self.read(value.operands[0]).reshape(value.shape)  # of an input: the same memory
         if value.digest not in self._values:
             assert not isinstance(value, Input) and value.digest not in self._plan.values, f"{value} is not there yet"
             (found,) = evaluate_ops((value,), {})

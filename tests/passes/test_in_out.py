@@ -12,7 +12,7 @@ from dlc.base.types import Type, f32
 from dlc.graph import Graph, Input, Op, evaluate, verify
 from dlc.ops.elementwise import Add, Neg
 from dlc.ops.linear import MatMul
-from dlc.ops.shape import Transpose
+from dlc.ops.shape import Reshape, Transpose
 from dlc.passes.expand import Expand
 from dlc.passes.fuse import Fuse
 from dlc.passes.lower import Lower
@@ -32,7 +32,15 @@ def graphs(draw: st.DrawFn) -> Graph:
     one = st.integers(0, 30)
     for _ in range(draw(st.integers(1, 7))):
         x, y = values[draw(one) % len(values)], values[draw(one) % len(values)]
-        made = (Neg(x), Add(x, y), Transpose(x, (1, 0)), MatMul(x, y), Add(x, Transpose(y, (1, 0))))
+        made = (
+            Neg(x),
+            Add(x, y),
+            Transpose(x, (1, 0)),
+            MatMul(x, y),
+            Add(x, Transpose(y, (1, 0))),
+            Reshape(Neg(Reshape(x, (9,))), (3, 3)),
+            Reshape(MatMul(Reshape(x, (1, 3, 3)), Reshape(y, (1, 3, 3))), (3, 3)),
+        )
         values.append(made[draw(st.integers(0, len(made) - 1))])
     targets = draw(st.permutations([*NAMES, "D", "E"]))[: draw(st.integers(1, 4))]
     outputs = {name: values[-1 - draw(one) % min(5, len(values))] for name in targets}

@@ -143,6 +143,7 @@ class Body:
 
     def _read(self, value: Op, further: int = 0, whole: bool = False) -> str:
         """A pointer to a value that is read, some bytes further on; `whole`: with no constant packed."""
+        value = self.plan.given(value)
         if isinstance(value, Input) and value.digest not in self.plan.slots:
             return _moved("const ", self._given[value.digest], further)
         if not value.type.capacity and value.digest not in self.plan.outputs:
@@ -282,13 +283,14 @@ def _check_workspaces(plan: Plan, functions: Functions) -> None:
 
 def in_place(plan: Plan, step: Call) -> bool:
     """Whether a result of the step may share bytes with an argument: so the plan says, or the caller may."""
-    if any(plan.graph.outputs[i] in results_of(step) and x in step.args for i, x in _overwritten(plan)):
+    read = {plan.given(x) for x in step.args}
+    if any(plan.graph.outputs[i] in results_of(step) and x in read for i, x in _overwritten(plan)):
         return True
     # Elements that lie beside each other are never the same.
     own = [x for x in step.args if not any(plan.beside_each_other(x, r) for r in results_of(step))]
-    read = [s for x in own if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
+    taken = [s for x in own if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
     written = [s for r in results_of(step) if r.digest not in plan.outputs and (s := plan.slots.get(r.digest))]
-    return any(a.offset < b.offset + b.size and b.offset < a.offset + a.size for a in read for b in written)
+    return any(a.offset < b.offset + b.size and b.offset < a.offset + a.size for a in taken for b in written)
 
 
 def _overwritten(plan: Plan) -> list[tuple[int, Input]]:
