@@ -119,9 +119,12 @@ class _Machine:
             self.faults.append("it works in the memory of an operand or result")
         self._memory(own.memory).write(own.start, size, None)
 
+    def _anywhere(self, op: Op) -> bool:
+        return self._constant(op) or any(self._holds(op, span) for span in self._spans(op))
+
     def _find(self, op: Op) -> None:
         """Note whether a value is somewhere that it should be; of a value inside others, each of their parts."""
-        if not any(self._holds(op, span) for span in self._spans(op)):
+        if not self._anywhere(op):
             self.faults.append(f"{self._name(op)} is not where it is read")
 
     def _written(self, op: Op) -> bool:
@@ -137,6 +140,8 @@ class _Machine:
         if beside or op.digest in self.computed or isinstance(op, Input):
             return self._memory(span.memory).holds(span.start, span.end - span.start, (self._number(op), 0))
         parts = self._parts(op)
+        if parts is not None and not self.plan.regions:  # what it shows has memories of its own, one each
+            return all(self._anywhere(part.of) for part in parts if isinstance(part.of, Op))
         return parts is not None and all(
             self._constant(part.of)
             # The whole value has one place, which its bytes are counted from.

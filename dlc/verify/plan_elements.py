@@ -37,9 +37,17 @@ def own_elements(plan: Plan, value: Op) -> Array | None:
     return written(step.body, result) if isinstance(step, Call) and value.digest in plan.beside else None
 
 
+def is_too_large(plan: Plan) -> bool:
+    """Whether a plan whose values lie between each other has more memory than is looked at here."""
+    return bool(plan.beside) and sum(plan.regions.values()) // _Tags(plan).unit > MOST_UNITS
+
+
 def wrong_elements(plan: Plan) -> list[str]:
-    """Everything that steps find to be wrong, one sentence each; empty for a plan that is right, or has no places."""
-    return [*_Tags(plan).run()] if plan.slots else []
+    """Everything that steps find to be wrong, one sentence each.
+
+    Empty for a plan that is right, has no places, or is too large to be looked at (`is_too_large`).
+    """
+    return [*_Tags(plan).run()] if plan.slots and not is_too_large(plan) else []
 
 
 @dataclass
@@ -60,8 +68,6 @@ class _Tags:
 
     def run(self) -> Iterator[str]:
         plan, unit = self.plan, self.unit
-        if sum(plan.regions.values()) // unit > MOST_UNITS:
-            return
         self.regions = {name: np.full(-(-n // unit), _NOTHING, np.int64) for name, n in plan.regions.items()}
         for op in (*plan.graph.inputs, *(v for s in plan.steps for v in results_of(s))):
             self.numbers[op.digest] = len(self.numbers)

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from dlc.base.diagnostics import ExitCode
+from dlc.verify import plan_elements
 from dlc.verify import steps as checking
 from tests.cli.conftest import Dlc, Install
 from tests.cli.models import small
@@ -43,6 +44,15 @@ def test_the_steps_of_a_training_program(dlc: Dlc) -> None:
     compared = [output for step in found for output in step["outputs"]]
     assert {"loss", "w.gradient", "w", "y"} <= {output["name"] for output in compared}
     assert all(output["ok"] for output in compared)
+
+
+def test_plans_too_large_to_look_at_each_element_are_counted(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["%1 = exp(%0)", "%2 = neg(%1)", "%3 = concat([%1, %2]) axis=0", "%4 = softmax(%3) axis=0", 'return %4 "y"']
+    Path("parts.dlc").write_text("\n".join(['graph(%0 "x": f32[64,64]) {', *lines, "}"]))
+    command = ("build", "parts.dlc", *ONNX[2:])
+    assert "too large" not in dlc(*command).out
+    monkeypatch.setattr(plan_elements, "MOST_UNITS", 16)
+    assert "  1 of the plans is too large to look at each element of concatenations" in dlc(*command).out.splitlines()
 
 
 BROKEN = {

@@ -31,6 +31,8 @@ class StepVerification:
         self._steps = {step.name: step for step in pipeline.whole}
         self.checked: list[Checked] = []
         self._plans = 0
+        self._by_bytes = 0
+        """Plans too large for their elements to be looked at."""
 
     def see(self, step: StepRecord[Any]) -> None:
         """Compare what a step gave, and check the plan that it may be.
@@ -42,12 +44,14 @@ class StepVerification:
             return
         from dlc.api.plan import Plan
         from dlc.verify.plan_check import check_plan
+        from dlc.verify.plan_elements import is_too_large
 
         state = step.handle.value
         if isinstance(state, Plan):
             self._plans += 1
             if faults := check_plan(state):
                 raise self._wrong(step, faults)
+            self._by_bytes += sum(map(is_too_large, state.plans))
         known = self._steps.get(step.name)
         other = known is not None and known.stage.computes_other
         found = self._checker.see(step.spec, step.function, state, other)
@@ -63,6 +67,9 @@ class StepVerification:
         same = len(self.checked) - len(skipped)
         plans = f"; {self._plans} plans are right" if self._plans else ""
         lines = [f"verify-steps: {same} passes preserve the values, {len(skipped)} not compared{plans}"]
+        if self._by_bytes:
+            are = "is" if self._by_bytes == 1 else "are"
+            lines.append(f"  {self._by_bytes} of the plans {are} too large to look at each element of concatenations")
         why: dict[tuple[str, str], list[str]] = {}
         for c in self.checked:
             if c.reason:
