@@ -139,9 +139,9 @@ class _Machine:
             return False
         if beside or op.digest in self.computed or isinstance(op, Input):
             return self._memory(span.memory).holds(span.start, span.end - span.start, (self._number(op), 0))
+        if isinstance(op, Call) and not self.plan.regions:  # what it shows has memories of its own, one each
+            return all(self._anywhere(x) for x in op.args if x.type.symbol is None)
         parts = self._parts(op)
-        if parts is not None and not self.plan.regions:  # what it shows has memories of its own, one each
-            return all(self._anywhere(part.of) for part in parts if isinstance(part.of, Op))
         return parts is not None and all(
             self._constant(part.of)
             # The whole value has one place, which its bytes are counted from.

@@ -17,6 +17,7 @@ from dlc.passes.presets import PIPELINES
 from dlc.passes.views import is_view
 from dlc.spec import Spec
 from dlc.verify.kit.random_graphs import feeds
+from dlc.verify.plan_check import check_plan as find_faults
 from tests.passes.arena import check_plan, execute
 from tests.passes.test_properties import PASSES
 
@@ -47,11 +48,12 @@ COUNTS = {
 DIMS = {"micro_kws/qdq": ("unk__68:1",), "super_resolution/model": ("batch_size:1",)}
 
 
-def through_passes(path: Path, dims: tuple[str, ...] = ()) -> dict[str, Graph | Plan]:
-    """Name of the step → its result, for a model in the pipeline that builds use."""
+def through_passes(path: Path, dims: tuple[str, ...] = (), parts: int = 0) -> dict[str, Graph | Plan]:
+    """Name of the step → its result, for a model in the pipeline that builds use; `parts`: the option `bytes`."""
     state: Graph | Plan = Onnx(dims=dims).parse(Source(path), Report())
     steps: dict[str, Graph | Plan] = {"parse": state}
-    for spec in Spec.parse_pipeline(PIPELINES["infer"], "infer"):
+    pipeline = PIPELINES["infer"].replace("parts", f"parts{{bytes={parts}}}")
+    for spec in Spec.parse_pipeline(pipeline, "infer"):
         state = PASSES[spec.name].from_spec(spec).run(state, Report())
         steps[spec.name] = state
     return steps
@@ -86,3 +88,12 @@ def test_small_models_run_in_their_arena(name: str) -> None:
     for output, want in evaluate(parsed, values).items():
         got = execute(plan, values)[output]
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * float(np.abs(want).max()))
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_shufflenet"])
+def test_plans_are_right_where_concatenations_hold_values(name: str) -> None:
+    steps = through_passes(LIGHT / f"{name}.onnx", parts=4096)
+    ordered, plan = steps["order"], steps["plan-memory"]
+    assert isinstance(ordered, Plan) and isinstance(plan, Plan)
+    assert len(plan.beside) > 4
+    assert find_faults(ordered) == [] == find_faults(plan)
