@@ -35,8 +35,9 @@ from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.memories import problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
+from dlc.passes.memory_inputs import ONLY, beside_inputs, consumable
 from dlc.passes.memory_limit import beyond_limit
-from dlc.passes.memory_regions import ONLY, accesses, beside_inputs, check_sizes, consumable, several
+from dlc.passes.memory_regions import accesses, check_sizes, several
 from dlc.passes.memory_wanted import Wanted, origin_of
 from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
 from dlc.placement.place import any_fixed
