@@ -36,6 +36,7 @@ from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.base.memories import problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
+from dlc.passes.memory_fixed import with_fixed
 from dlc.passes.memory_inputs import ONLY, beside_inputs, consumable
 from dlc.passes.memory_limit import beyond_limit
 from dlc.passes.memory_regions import Memories, costs_problem, several
@@ -77,6 +78,9 @@ class PlanMemory(Pass[Plan, Plan]):
         "fastest, and four times as much in each that follows",
     )
     copies: bool = option(True, "copy values between several memories where accesses then cost less, copies included")
+    fixed: tuple[tuple[str, Bytes], ...] = option(
+        (), "offsets of values, by the nodes of the model that give them: conv1:0,relu2:4KiB; for one memory"
+    )
     inputs: Literal["kept", "consumed"] = option(
         "kept",
         "consumed: values may lie in the memory of an input after its last reader, where the target says so to callers",
@@ -100,7 +104,10 @@ class PlanMemory(Pass[Plan, Plan]):
         if len(self.regions) > 1 and self.inputs == "consumed":
             problem = "inputs are consumed beside one memory only"
         of = "regions" if problem else "costs"
-        if problem := problem or costs_problem(self.regions, self.costs):
+        if not problem and not (problem := costs_problem(self.regions, self.costs)) and self.fixed:
+            of = "fixed"
+            problem = "offsets are for one memory" if len(self.regions) > 1 or self.inputs == "consumed" else ""
+        if problem:
             message = f"plan-memory: option {of}: {problem}"
             raise OptionError(error("bad-option", message, exit_code=ExitCode.USAGE), of)
 
@@ -203,7 +210,7 @@ class PlanMemory(Pass[Plan, Plan]):
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
         # What bodies take is a part of the arena, which has the limit.
-        inner, within = self.changed(limit=None, regions=(), costs=(), inputs="kept"), Report()
+        inner, within = self.changed(limit=None, regions=(), costs=(), fixed=(), inputs="kept"), Report()
         state = replace(state, bodies={d: inner.run(body, within) for d, body in state.bodies.items()})
         report.passing = within.passing
         wanted = Wanted.of(state, self.in_place)
@@ -212,6 +219,7 @@ class PlanMemory(Pass[Plan, Plan]):
             report.note(f"copied first, because an output may be written over them: {names}")
         if len(self.regions) > 1:
             return self._in_regions(state, wanted, report)
+        wanted, given = with_fixed(state, wanted, self.fixed, self.align, self._most)
         free_inputs = consumable(state) if self.inputs == "consumed" else ()
         if free_inputs:
             return self._beside_inputs(state, wanted, free_inputs, report)
@@ -235,6 +243,7 @@ class PlanMemory(Pass[Plan, Plan]):
             "method": found.method,
             **({"floor": found.floor} if found.floor > found.bound else {}),
             "unshared": wanted.unshared,
+            **given,
         }
         return wanted.plan(state, lambda buffer: (ONLY, found.offsets[buffer]), {ONLY: found.arena}, facts)
 
