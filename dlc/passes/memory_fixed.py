@@ -46,7 +46,8 @@ def with_fixed(
             )
         if own.fixed is not None and own.fixed != offset:
             raise _wrong(
-                f"{names[number]} at {own.fixed} and {escape(name)} at {offset} have one place: they are one operation, or one follows the other there",
+                f"{names[number]} at {own.fixed} and {escape(name)} at {offset} have one place: they are one "
+                "operation, or one follows the other there",
                 "give one of them; with in-place=no, results of operations have places of their own",
             )
         if limit is not None and offset + own.size > limit:

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Final
 
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, error
+from dlc.base.memories import costs_of
 from dlc.base.report import Report
 from dlc.graph.graph import Graph
 from dlc.graph.structure import Copy
@@ -26,8 +26,6 @@ from dlc.placement.regions import Placer, placed_in
 from dlc.placement.routes import Room
 from dlc.placement.transfers import transfers
 
-DEARER: Final = 4.0
-"""How much more an access costs in a memory than in the one before it, where nobody says it."""
 _SHOWN: Final = 5
 """Buffers that messages name."""
 _TRIES: Final = 4
@@ -65,37 +63,12 @@ class Memories:
     def of(
         cls, regions: Sequence[tuple[str, int]], costs: Sequence[tuple[str, float]], copies: bool, align: int
     ) -> Memories:
-        """Memories with their costs, of those that have none by `DEARER`."""
-        known = dict(costs)
-        return cls(
-            tuple(Region(name, size) for name, size in regions),
-            tuple(known.get(name, DEARER**k) for k, (name, _) in enumerate(regions)),
-            copies,
-            align,
-        )
+        """Memories with their costs, be they given or usual."""
+        return cls(tuple(Region(name, size) for name, size in regions), costs_of(regions, costs), copies, align)
 
     def cost(self, accessed: Sequence[int]) -> float:
         """Of so many bytes that are accessed of each."""
         return sum(n * cost for n, cost in zip(accessed, self.costs, strict=True))
-
-
-def costs_problem(regions: Sequence[tuple[str, int]], costs: Sequence[tuple[str, float]]) -> str:
-    """Why the costs of memories cannot be used, or ""."""
-    names = [name for name, _ in regions]
-    for k, (name, cost) in enumerate(costs):
-        if name not in names:
-            return f"there is no memory {name}" + (f", but {', '.join(names)}" if names else "; regions names them")
-        if name in [other for other, _ in costs[:k]]:
-            return f"{name} stands there twice"
-        if not 0 < cost < float("inf"):
-            return f"{cost:g} for {name} is no positive number"
-    ordered = Memories.of(regions, costs, True, 1).costs
-    for k, (one, other) in enumerate(pairwise(ordered)):
-        if one > other:
-            return (
-                f"the fastest memory comes first, and {names[k]} ({one:g}) costs more than {names[k + 1]} ({other:g})"
-            )
-    return ""
 
 
 @dataclass(frozen=True)

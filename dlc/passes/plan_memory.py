@@ -33,13 +33,13 @@ from dlc.api.parts import Part
 from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
-from dlc.base.memories import problem_of
+from dlc.base.memories import costs_problem, problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
 from dlc.passes.memory_fixed import with_fixed
 from dlc.passes.memory_inputs import ONLY, beside_inputs, consumable
 from dlc.passes.memory_limit import beyond_limit
-from dlc.passes.memory_regions import Memories, costs_problem, several
+from dlc.passes.memory_regions import Memories, several
 from dlc.passes.memory_wanted import Wanted, origin_of
 from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
 from dlc.placement.place import any_fixed
