@@ -7,7 +7,7 @@ from dlc.graph.gradient import Cotangent
 from dlc.graph.graph import Graph, make_graph
 from dlc.graph.loops import Loop, Scan
 from dlc.graph.op import Op
-from dlc.graph.structure import Again, Call, Constant, Input, Item, Splat
+from dlc.graph.structure import Again, Call, Constant, Copy, Input, Item, Splat
 from dlc.graph.tensor import FileData, LazyData, MemoryData, Tensor
 from dlc.graph.text import parse_graph, print_graph
 from dlc.graph.verify import verify
@@ -17,6 +17,7 @@ __all__ = [
     "Again",
     "Call",
     "Constant",
+    "Copy",
     "Cotangent",
     "FileData",
     "Graph",

@@ -11,7 +11,7 @@ from dlc.graph.attributes import AttributeReader, Lookup
 from dlc.graph.check_fields import misfit
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.graph.structure import Again, Call, Input, Role
+from dlc.graph.structure import Again, Call, Copy, Input, Role
 from dlc.graph.tensor import Tensor
 from dlc.kernel.define import ShapeError
 from dlc.kernel.kernel import Kernel
@@ -148,9 +148,11 @@ class GraphReader:
         word = self._tokens.current
         kernel = self._attributes.kernel()
         held: dict[str, Any] = {"body": kernel, "args": tuple(self._tokens.listed("(", ")", self._operand))}
-        if not self._tokens.accept("again"):
-            return self._made(Call, (), held, word)
-        return self._made(Again, (), {**held, "number": self._tokens.extent("a number of executions")}, word)
+        if self._tokens.accept("again"):
+            return self._made(Again, (), {**held, "number": self._tokens.extent("a number of executions")}, word)
+        if self._tokens.accept("copied"):
+            return self._made(Copy, (), {**held, "number": self._tokens.extent("the number of a copy")}, word)
+        return self._made(Call, (), held, word)
 
     def _op(self) -> Op:
         tokens = self._tokens

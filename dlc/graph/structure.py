@@ -1,4 +1,4 @@
-"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Again`, `Item`."""
+"""The ops that the graph itself needs: `Input`, `Constant`, `Splat`, `Call`, `Again`, `Copy`, `Item`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dlc.base.allowed import Allowed
 from dlc.base.types import DType, Type, shortest
 from dlc.graph.op import Op
 from dlc.graph.tensor import Array, Tensor
-from dlc.kernel.define import Comp, ShapeError, comp, grid
+from dlc.kernel.define import Comp, ShapeError, comp, grid, kernel_of
 from dlc.kernel.evaluate import run_kernel
-from dlc.kernel.expr import apply
+from dlc.kernel.expr import Load, apply
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Param
 from dlc.kernel.work import work
 
 Role = Literal["data", "weight", "state", "label"]
@@ -141,6 +142,24 @@ class Again(Call):
 
     is_repeat: ClassVar[bool] = True
     number: int = 1
+
+
+class Copy(Call):
+    """A call that copies a value to another memory: `r[i] = x[i]`, but no view, although it gives what it reads.
+
+    Equal ops are one op: `number` tells copies of one value apart. Only graphs of plans have any.
+    """
+
+    number: int = 1
+
+    @staticmethod
+    def of(value: Op, number: int) -> Copy:
+        """The copy of a value of known size."""
+        axes = grid(value.type.shape)
+        return Copy(kernel_of((Param("x", value.type),), [comp(axes, Load("x", axes))]), (value,), number)
+
+    def again(self, number: int) -> Op | None:
+        return None
 
 
 class Item(Op):

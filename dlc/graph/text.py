@@ -16,12 +16,12 @@ An op that holds graphs has them as attributes, indented, with values of their o
         return %5 "y0", %6 "y1"
       }
 
-Types are derived, so they are not written; a call is written as its kernel's name, and `%5 = @k0(%2) again 1` is
-another execution of one (`Again`); behind `|` stand the nodes of the
-source model that an op came from; `workspace` tells the bytes that a kernel works in. An input tells its role and what
-it starts with: `"w": f32[2] weight = 0.0`, or what its integers may be: `"ids": i64[8] in "index -10..9"`; a constant
-that is a parameter has a `name`. Small constants stand in the text, large ones by digest; reading those back needs a
-`tensors` function that finds them.
+Types are derived, so they are not written; a call is written as its kernel's name. `%5 = @k0(%2) again 1` is another
+execution of one (`Again`), `%6 = @k1(%2) copied 1` a copy of a value in another memory (`Copy`). Behind `|` stand the
+nodes of the source model that an op came from; `workspace` tells the bytes that a kernel works in. An input tells its
+role and what it starts with: `"w": f32[2] weight = 0.0`, or what its integers may be: `"n": i64[8] in "index -10..9"`;
+a constant that is a parameter has a `name`. Small constants stand in the text, large ones by digest; reading those back
+needs a `tensors` function that finds them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dlc.graph.attributes import Lookup
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op, attr_text, quote
 from dlc.graph.reader import GraphReader
-from dlc.graph.structure import Again, Call, Input
+from dlc.graph.structure import Again, Call, Copy, Input
 from dlc.graph.tensor import Tensor
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.print import print_literal
@@ -100,7 +100,8 @@ def _print_input(i: Input) -> str:
 
 def _print_op(op: Op, names: Mapping[str, str], kernels: Mapping[str, str]) -> str:
     if isinstance(op, Call):
-        repeated = f" again {op.number}" if isinstance(op, Again) else ""
+        word = "again" if isinstance(op, Again) else "copied"
+        repeated = f" {word} {op.number}" if isinstance(op, Again | Copy) else ""
         return f"{kernels[op.body.digest]}({', '.join(names[a.digest] for a in op.args)}){repeated}"
     parts: list[str] = []
     for _, value in op.operand_fields():

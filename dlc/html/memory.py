@@ -17,7 +17,7 @@ from dlc.api.plan import Plan
 from dlc.base.diagnostics import escape
 from dlc.base.pages import environment
 from dlc.record.build import memory_of
-from dlc.record.memory_roles import AGAIN, COPY, FORWARD, GRADIENT, MASK, WORKSPACE
+from dlc.record.memory_roles import AGAIN, COPY, FORWARD, GRADIENT, MASK, MOVED, WORKSPACE
 from dlc.record.record import VALUE
 from dlc.record.record import Memory as Arena
 
@@ -27,7 +27,16 @@ LETTER, _LINE, _LEAST_LETTERS = 9.5, 18.0, 5
 """Width of a character of a label, height of its line, and the fewest characters that tell something."""
 _LISTED = 12
 """Values at most that are listed as live at the peak."""
-_HUES: Final = {VALUE: 210, FORWARD: 210, AGAIN: 210, GRADIENT: 25, MASK: 285, WORKSPACE: 120, COPY: 340}
+_HUES: Final = {
+    VALUE: 210,
+    FORWARD: 210,
+    AGAIN: 210,
+    GRADIENT: 25,
+    MASK: 285,
+    MOVED: 60,
+    WORKSPACE: 120,
+    COPY: 340,
+}
 """Role of a value of a program → hue in degrees."""
 STRIPES: Final = 9
 """Distance of the stripes of what is hatched."""

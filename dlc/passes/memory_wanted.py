@@ -26,6 +26,8 @@ class Wanted:
     """Digest of a step → number of its buffer."""
     unshared: int
     """Bytes if nothing shared any."""
+    shared: frozenset[int]
+    """Numbers of the buffers in which values lie beside each other."""
 
     @classmethod
     def of(cls, plan: Plan, in_place: bool) -> Wanted:
@@ -47,6 +49,7 @@ class Wanted:
             {v.digest: (lives.of_storage[storage[v.digest]], v.type.nbytes) for v in placed if v.digest in storage},
             {call.digest: buffer for call, buffer in numbers if buffer >= 0},
             sum(sizes) + sum(task.workspace for task in tasks),
+            frozenset(lives.of_storage[storage[d]] for d in model.overlays.root if d in storage),
         )
 
     def described(self, plan: Plan, buffer: int) -> str:

@@ -13,8 +13,9 @@ offer, whether the values fit into the bound, then into more, until nothing smal
 Only what is proven is called optimal. A limit in seconds makes results depend on the machine:
 what it cut short is not kept in the cache.
 
-With `regions`, values lie in several memories, those with most accesses per live byte in the first
-(`memory_regions`).
+With `regions`, values lie in several memories, those with most accesses per live byte in the first. Where that saves
+more than it costs, values are copied between these: to slow memory while they wait for a late reader, to fast memory
+before they are read. `--explain plan-memory` names the copies, and a lower bound of what accesses cost.
 
 A graph that an operation holds has an arena of its own, which lies in the workspace of that operation, beside second
 places of the values that a loop carries.
@@ -32,11 +33,13 @@ from dlc.api.parts import Part
 from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
-from dlc.base.memories import problem_of
+from dlc.base.memories import costs_problem, problem_of
 from dlc.base.report import Report
 from dlc.graph.closed import unlimited, without_limit
+from dlc.passes.memory_fixed import with_fixed
+from dlc.passes.memory_inputs import ONLY, beside_inputs, consumable
 from dlc.passes.memory_limit import beyond_limit
-from dlc.passes.memory_regions import ONLY, accesses, beside_inputs, check_sizes, consumable, several
+from dlc.passes.memory_regions import Memories, several
 from dlc.passes.memory_wanted import Wanted, origin_of
 from dlc.placement import Allocator, Buffer, Placement, Region, check_placement, place
 from dlc.placement.place import any_fixed
@@ -69,6 +72,15 @@ class PlanMemory(Pass[Plan, Plan]):
         (),
         "memories and their sizes, the fastest first: fast:64KiB,slow:8MiB; a single one is a limit of the arena",
     )
+    costs: tuple[tuple[str, float], ...] = option(
+        (),
+        "what reading or writing a byte of a memory costs, relative to others: fast:1,slow:8; by default 1 for the "
+        "fastest, and four times as much in each that follows",
+    )
+    copies: bool = option(True, "copy values between several memories where accesses then cost less, copies included")
+    fixed: tuple[tuple[str, Bytes], ...] = option(
+        (), "offsets of values, by the nodes of the model that give them: conv1:0,relu2:4KiB; for one memory"
+    )
     inputs: Literal["kept", "consumed"] = option(
         "kept",
         "consumed: values may lie in the memory of an input after its last reader, where the target says so to callers",
@@ -91,9 +103,13 @@ class PlanMemory(Pass[Plan, Plan]):
             problem = "of several memories each has its own size: limit is for one"
         if len(self.regions) > 1 and self.inputs == "consumed":
             problem = "inputs are consumed beside one memory only"
+        of = "regions" if problem else "costs"
+        if not problem and not (problem := costs_problem(self.regions, self.costs)) and self.fixed:
+            of = "fixed"
+            problem = "offsets are for one memory" if len(self.regions) > 1 or self.inputs == "consumed" else ""
         if problem:
-            message = f"plan-memory: option regions: {problem}"
-            raise OptionError(error("bad-option", message, exit_code=ExitCode.USAGE), "regions")
+            message = f"plan-memory: option {of}: {problem}"
+            raise OptionError(error("bad-option", message, exit_code=ExitCode.USAGE), of)
 
     @property
     def _most(self) -> int | None:
@@ -194,7 +210,7 @@ class PlanMemory(Pass[Plan, Plan]):
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan with a slot for every intermediate value, and one for every step whose kernel works in memory."""
         # What bodies take is a part of the arena, which has the limit.
-        inner, within = self.changed(limit=None, regions=(), inputs="kept"), Report()
+        inner, within = self.changed(limit=None, regions=(), costs=(), fixed=(), inputs="kept"), Report()
         state = replace(state, bodies={d: inner.run(body, within) for d, body in state.bodies.items()})
         report.passing = within.passing
         wanted = Wanted.of(state, self.in_place)
@@ -203,6 +219,7 @@ class PlanMemory(Pass[Plan, Plan]):
             report.note(f"copied first, because an output may be written over them: {names}")
         if len(self.regions) > 1:
             return self._in_regions(state, wanted, report)
+        wanted, given = with_fixed(state, wanted, self.fixed, self.align, self._most)
         free_inputs = consumable(state) if self.inputs == "consumed" else ()
         if free_inputs:
             return self._beside_inputs(state, wanted, free_inputs, report)
@@ -226,36 +243,20 @@ class PlanMemory(Pass[Plan, Plan]):
             "method": found.method,
             **({"floor": found.floor} if found.floor > found.bound else {}),
             "unshared": wanted.unshared,
+            **given,
         }
         return wanted.plan(state, lambda buffer: (ONLY, found.offsets[buffer]), {ONLY: found.arena}, facts)
 
     def _in_regions(self, state: Plan, wanted: Wanted, report: Report) -> Plan:
         """The plan in several memories. Raises DlcError: (USAGE) open sizes; (LIMIT) they are too small."""
-        check_sizes(state.graph)
-        buffers = wanted.lives.buffers
-        sizes = [b.size for b in buffers]
-        accessed = accesses(state, len(buffers), wanted.values, wanted.workspaces, sizes)
-        quick = self.changed(strategy="greedy", regions=())
+        quick = self.changed(strategy="greedy", regions=(), costs=())
 
         def placer(some: Sequence[Buffer], enough: int | None) -> Placement:
             found = quick.placed(some, report) if enough is not None else None
             return found if found and enough is not None and found.arena <= enough else self.placed(some, report)
 
-        found = several(
-            buffers, self.regions, accessed, self.align, placer, lambda buffer: wanted.described(state, buffer)
-        )
-        whole = sum(found.sizes.values())
-        for note in found.notes():
-            report.note(note)
-        facts: dict[str, int | str] = {
-            "arena": whole,
-            "bound": found.bound,
-            "bound_step": found.step,
-            "overhead_percent": f"{100.0 * (whole - found.bound) / found.bound if found.bound else 0.0:.2f}",
-            "method": ", ".join(dict.fromkeys(p.method for p in found.found.placements if p.arena)),
-            "unshared": wanted.unshared,
-        }
-        return wanted.plan(state, found.place, found.sizes, facts)
+        memories = Memories.of(self.regions, self.costs, self.copies, self.align)
+        return several(state, wanted, memories, placer, report)
 
     def _beside_inputs(self, state: Plan, wanted: Wanted, free: Sequence[Region], report: Report) -> Plan:
         """The plan with values in the memory of inputs that nobody reads any more."""

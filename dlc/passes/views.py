@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from dlc.graph.op import Op
-from dlc.graph.structure import Call
+from dlc.graph.structure import Call, Copy
 from dlc.kernel.expr import Const, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.solve.zero import is_zero
@@ -15,7 +15,7 @@ from dlc.kernel.solve.zero import is_zero
 
 def is_view(op: Op) -> bool:
     """Whether an op is a call whose result is its only argument, element for element, in memory order."""
-    if not isinstance(op, Call) or not op.args or len(op.types) != 1 or len(op.body.nests) != 1:
+    if not isinstance(op, Call) or isinstance(op, Copy) or not op.args or len(op.types) != 1 or len(op.body.nests) != 1:
         return False
     if any(x.type.symbol is None for x in op.args[1:]):  # sizes decide nothing about where elements lie
         return False

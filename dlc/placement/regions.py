@@ -74,6 +74,20 @@ def place_in_regions(
     return first
 
 
+def placed_in(buffers: Sequence[Buffer], of: Sequence[int], regions: Sequence[Region], placer: Placer) -> Regional:
+    """Places of buffers whose memories are known."""
+    offsets = [0] * len(buffers)
+    placements: list[Placement] = []
+    for number, region in enumerate(regions):
+        members = [k for k, r in enumerate(of) if r == number]
+        found = placer([buffers[k] for k in members], region.size)
+        for k, offset in zip(members, found.offsets, strict=True):
+            offsets[k] = offset
+        placements.append(found)
+    fits = all(p.arena <= r.size for p, r in zip(placements, regions, strict=True))
+    return Regional(tuple(of), tuple(offsets), tuple(placements), fits)
+
+
 def place_beside(buffers: Sequence[Buffer], free: Sequence[Region], align: int, placer: Placer) -> Regional:
     """Places in memories that are there anyway, each free from some step on, and in one more that is to be small.
 

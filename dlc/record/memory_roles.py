@@ -1,10 +1,10 @@
 """What the values of an arena are for, as pictures of it tell them apart.
 
-    forward | mask | gradient | value | again | workspace | copy
+    forward | mask | gradient | value | again | moved | workspace | copy
 
 In a function that differentiates, what the loss depends on belongs to the forward pass and everything else to the
 backward pass, but for masks and indices of either; functions that do not differentiate hold plain values. What
-`rematerialise` executes again gives values of their own.
+`rematerialise` executes again gives values of their own, and so does what is copied to another memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from dlc.api.plan import Plan
 from dlc.graph.op import Op
-from dlc.graph.structure import Item
+from dlc.graph.structure import Copy, Item
 from dlc.record.record import VALUE
 from dlc.training.step.config import LOSS
 
@@ -23,6 +23,7 @@ MASK: Final = "mask or index"
 """No floats: bits of a ReLU, positions of a pool."""
 GRADIENT: Final = "backward"
 AGAIN: Final = "computed again"
+MOVED: Final = "copied between memories"
 WORKSPACE: Final = "workspace"
 COPY: Final = "copy of an input"
 
@@ -37,6 +38,8 @@ def roles(plan: Plan) -> Callable[[Op], str]:
     def of(value: Op) -> str:
         if _base(value).is_repeat:
             return AGAIN
+        if isinstance(value, Copy):
+            return MOVED
         if plain:
             return VALUE
         if not value.type.dtype.is_float:

@@ -77,6 +77,8 @@ def read(annotation: object, value: Value) -> object:
 
 def write(annotation: object, value: Any) -> Value:
     """Inverse of `read`: the canonical spec value of a field."""
+    if get_origin(annotation) in (types.UnionType, Union) and isinstance(value, tuple):
+        annotation = next(member for member in get_args(annotation) if get_origin(member) is tuple)
     origin, args = get_origin(annotation), get_args(annotation)
     match value:
         case None:

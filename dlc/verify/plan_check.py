@@ -42,7 +42,22 @@ class Span(NamedTuple):
 def check_plan(plan: Plan) -> list[str]:
     """Everything wrong with the order and the places of a plan, one sentence each; an empty list means it is right."""
     faults = [f"{text} of a body" for body in plan.bodies.values() for text in check_plan(body)]
-    return faults + _Machine(plan).run() + (wrong_elements(plan) if plan.beside else [])
+    return faults + _misplaced(plan) + _Machine(plan).run() + (wrong_elements(plan) if plan.beside else [])
+
+
+def _misplaced(plan: Plan) -> list[str]:
+    """Values that are not at the offsets which the user gave, as the plan's facts tell: `fixed NAME`."""
+    faults: list[str] = []
+    for fact, offset in plan.facts.items():
+        word, _, name = fact.partition(" ")
+        if word != "fixed":
+            continue
+        values = [v for step in plan.steps if name in plan.graph.origin(step) for v in results_of(step)]
+        last = values[-1:] or [i for i in plan.graph.inputs if i.name == name]
+        slots = [plan.slots[v.digest] for v in last if v.digest in plan.slots]
+        if offset not in [slot.offset for slot in slots]:
+            faults.append(f"{name} is at {slots[0].offset if slots else 'no offset'}, not at the fixed one, {offset}")
+    return faults
 
 
 class _Machine:

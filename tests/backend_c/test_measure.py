@@ -41,6 +41,14 @@ def test_a_description_is_written_as_it_is_read(name: str, tmp_path: Path) -> No
     assert read(path) == named(name)
 
 
+def test_a_description_with_memories_is_written_as_it_is_read(tmp_path: Path) -> None:
+    machine = replace(named("cortex-m7"), memories=(("dtcm", 128 << 10), ("axi", 512 << 10)), costs=(("axi", 2.5),))
+    path = tmp_path / "again.toml"
+    path.write_text(to_toml(machine))
+    assert read(path) == machine
+    assert 'memories = ["dtcm:128KiB", "axi:512KiB"]' in path.read_text()
+
+
 def test_a_measured_machine(tmp_path: Path) -> None:
     base = named("x86-64-v3")
     machine = Machine(base, Processor('An "odd" µ-processor', 12, {1: 48 << 10, 2: 2 << 20, 3: 30 << 20}))

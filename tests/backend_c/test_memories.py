@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dlc_backend_c.backend import C
+from dlc_backend_c.machine_file import read as machine_of
+from dlc_backend_c.machine_file import summary
 from dlc_backend_c.manifest import read
 from dlc_backend_c.runtime import Model
 
@@ -186,3 +188,49 @@ def test_refused(options: str, message: str) -> None:
     with pytest.raises(DlcError, match=re.escape(message)) as found:
         C.from_spec(Spec.parse(f"c{{{options}}}"))
     assert found.value.exit_code == ExitCode.USAGE
+
+
+def machine_file(place: Path, *lines: str) -> str:
+    file = place / "board.toml"
+    file.write_text("\n".join(['description = "a board"', "align = 8", *lines]))
+    return str(file)
+
+
+def test_the_memories_of_a_machine(tmp_path: Path) -> None:
+    """As if they were written, with their costs; another size in the file is another plan."""
+    file = machine_file(tmp_path, 'memories = ["fast:600", "slow:1MiB"]', 'costs = ["slow:2.5"]')
+    backend = C.from_spec(Spec.parse(f'c{{machine="{file}" memory=machine}}'))
+    assert str(backend.to_spec()).count("memory=machine") == 1
+    assert backend.memories == ("fast", "slow")
+    assert {name: region.limit for name, region in backend.regions().items()} == {"fast": 600, "slow": 1 << 20}
+    settings = backend.settings()["plan-memory"]
+    assert (settings["regions"], settings["costs"]) == (("fast:600", "slow:1MiB"), ("slow:2.5",))
+    check_regions(placed(), backend)
+    assert summary(machine_of(Path(file))) == "a board; memories: fast 600, slow 1MiB"
+    machine_file(tmp_path, 'memories = ["only:2KiB"]')
+    assert backend.memories == ("arena",)
+    assert backend.settings()["plan-memory"]["regions"] == ("only:2KiB",)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", "has no memories"),
+        ('memories = ["fast:0"]', "option memories: fast has no bytes"),
+        ('memories = ["fast"]', '"fast" is not of the form name:value'),
+        ('memories = ["register:1KiB"]', "register is a word of C or C++"),
+        ('memories = ["a:1KiB"]\ncosts = ["b:2"]', "option costs: there is no memory b, but a"),
+        ('costs = ["b:2"]', "option costs: there is no memory b, as none is named"),
+    ],
+)
+def test_machines_without_memories_that_can_be_used(line: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DlcError) as found:
+        C.from_spec(Spec.parse(f'c{{machine="{machine_file(tmp_path, line)}" memory=machine}}'))
+    assert said in found.value.diagnostics[0].message
+    assert found.value.exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("cpu", ["native", "cortex-m7"])
+def test_machines_without_memories(cpu: str) -> None:
+    with pytest.raises(DlcError, match=f"the description of the machine {cpu} has no memories"):
+        C.from_spec(Spec.parse(f"c{{cpu={cpu} memory=machine}}")).settings()

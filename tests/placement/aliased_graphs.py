@@ -5,8 +5,8 @@
                                                                               inputs untouched
 
 Views, results in place, concatenations that hold their operands, chains of them that grow, parts of them, kernels with
-several readers, several outputs, outputs over inputs, several memories, inputs that are consumed. Working memory is
-filled with garbage before each call. Many graphs are compiled as one file.
+several readers, several outputs, outputs over inputs, several memories, copies between them, inputs that are consumed.
+Working memory is filled with garbage before each call. Many graphs are compiled as one file.
 """
 
 from __future__ import annotations
@@ -186,9 +186,33 @@ def planned(seed: int) -> Pair:
     if kind < 0.2:
         shared = PlanMemory(strategy=strategy, inputs="consumed").run(ordered, Report())
     elif kind < 0.4:
-        regions = (("fast", max(shared.memory // 3, 64)), ("slow", 1 << 20))
-        shared = PlanMemory(strategy="greedy", regions=regions).run(ordered, Report())
+        regions = (("fast", max(shared.memory // draw.randint(2, 5), 64)), ("slow", 1 << 20))
+        costs = (("slow", draw.choice((4.0, 16.0, 100.0))),)
+        shared = PlanMemory(strategy="greedy", regions=regions, costs=costs).run(ordered, Report())
     return Pair(seed, plain, shared)
+
+
+def with_copies(seed: int) -> Pair:
+    """The plans of a graph without reuse, and in two or three memories, with copies between these if that pays."""
+    draw = random.Random(seed + 2)
+    kernels = Lower().run(drawn_graph(seed), Report())
+    if draw.random() < 0.2:
+        kernels = Parts(bytes=1, peak=False).run(kernels, Report())
+    if draw.random() < 0.3:
+        kernels = Fuse().run(kernels, Report())
+    ordered = Order().run(kernels, Report())
+    if not kernels.aliases:
+        ordered = drawn_order(ordered, draw)
+    plain = PlanMemory(strategy="none", in_place=False).run(ordered, Report())
+    align = draw.choice((4, 64))
+    size = PlanMemory(align=align).run(ordered, Report()).memory
+    regions = [("fast", max(size // draw.choice((2, 3)), align)), ("slow", 1 << 20)]
+    costs = [("slow", draw.choice((4.0, 16.0, 100.0)))]
+    if draw.random() < 0.3:
+        regions.insert(1, ("middle", regions[0][1]))
+        costs.insert(0, ("middle", 2.0))
+    several = PlanMemory(strategy="greedy", regions=tuple(regions), costs=tuple(costs), align=align)
+    return Pair(seed, plain, several.run(ordered, Report()))
 
 
 def failures(pairs: Sequence[Pair], place: Path, compiler: Sequence[str] = ("gcc", "-O0")) -> list[int]:

@@ -13,6 +13,7 @@ from dlc.cli import flags
 from dlc.cli.functions import by_function
 from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.plan_compare import compared_buffers, compared_plans, documents, strategies, table
+from dlc.cli.plan_memories import memories_document, memories_text
 from dlc.cli.steps import step_table
 from dlc.cli.task_options import SUFFIX, TaskOptions
 from dlc.cli.terminal import Outcome, Terminal, columns
@@ -283,11 +284,7 @@ def _outcome(
     right = (1, 2, 3, 4, 5, 6)
     if list(found) == [""]:
         rows, right = [row[1:] for row in rows], (0, 1, 2, 3, 4, 5)
-    several = [(name, plan.regions) for name, plan in plans.items() if len(plan.regions) > 1]
-    more = "".join(
-        f"\n{f'{name}: ' if name else ''}{', '.join(f'{region} {size:,} B' for region, size in regions.items())}"
-        for name, regions in several
-    )
+    more = memories_text(plans)
     held = {name: f["held_values"] for name, f in found.items() if f["held_values"]}
     more += "".join(
         f"\n{f'{name}: ' if name else ''}{n} values in place of their concatenation" for name, n in held.items()
@@ -295,8 +292,9 @@ def _outcome(
     more += "".join(f"\n{escape(line)}" for line in pipeline.backend.summary(facts)) if facts else ""
     text = table(views) if views else columns(rows, right) + more
     functions = [
-        {"function": name, **f, "seconds": round(seconds[name], 4), "regions": dict(plans[name].regions)}
-        for name, f in found.items()
+        {"function": name, **f, "seconds": round(seconds[name], 4), "regions": dict(plan.regions)}
+        | (memories_document(plan) if len(plan.own_regions) > 1 else {})
+        for (name, f), plan in zip(found.items(), plans.values(), strict=True)
     ]
     known = {"target": str(pipeline.backend), "pipeline": pipeline.text, "functions": functions}
     compared = {"compare": documents(views)} if views else {}

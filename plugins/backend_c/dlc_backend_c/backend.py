@@ -80,9 +80,10 @@ class C(Options, Backend):
 
         align = target_of(self).align
         inputs = {INPUTS: Region(align)} if self.inputs == "consumed" else {}
-        if len(self.memory) > 1:
-            return {**{name: Region(align, size) for name, size in self.memory}, **inputs}
-        return {"arena": Region(align, self.memory[0][1] if self.memory else None), **inputs}
+        working = self.working
+        if len(working) > 1:
+            return {**{name: Region(align, size) for name, size in working}, **inputs}
+        return {"arena": Region(align, working[0][1] if working else None), **inputs}
 
     def toolchain(self) -> str:
         """The processor, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
@@ -93,11 +94,11 @@ class C(Options, Backend):
 
     def machines(self) -> Mapping[str, str]:
         """Values of the option cpu."""
-        from dlc_backend_c.machine_file import described, named, names
+        from dlc_backend_c.machine_file import described, named, names, summary
         from dlc_backend_c.target import NATIVE, level_of, target_for
 
         here = level_of(target_for(NATIVE).flags)
-        own = {NATIVE: f"this machine: {named(here).description}"} | {n: named(n).description for n in names()}
+        own = {NATIVE: f"this machine: {named(here).description}"} | {n: summary(named(n)) for n in names()}
         return own | {name: described(file) for name, file in self.described.items()}
 
     def processor(self) -> str:
@@ -125,7 +126,9 @@ class C(Options, Backend):
         target = target_of(self)
         memory: dict[str, str | tuple[str, ...]] = {"align": str(target.align)}
         if self.memory:
-            memory["regions"] = tuple(f"{name}:{format_bytes(size)}" for name, size in self.memory)
+            memory["regions"] = tuple(f"{name}:{format_bytes(size)}" for name, size in self.working)
+        if self.costs:
+            memory["costs"] = tuple(f"{name}:{cost!r}" for name, cost in self.costs)
         if self.inputs == "consumed":
             memory["inputs"] = self.inputs
         align = {"align": str(target.align)}

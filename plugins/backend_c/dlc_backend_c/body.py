@@ -8,7 +8,7 @@ from dlc import ExitCode, Workshop
 from dlc.api.places import Places
 from dlc.api.plan import Plan, Slot, is_zeros, results_of
 from dlc.base.diagnostics import error
-from dlc.graph import Call, Input, Loop, Op, Scan
+from dlc.graph import Call, Copy, Input, Loop, Op, Scan
 from dlc_backend_c.alike import alike
 from dlc_backend_c.control import PARAMETERS, ZEROS, RegionCall
 from dlc_backend_c.function import CFunction, Wanted, c_functions
@@ -59,7 +59,7 @@ class Body:
     @property
     def copies(self) -> bool:
         """Whether memory is copied: by `memcpy`."""
-        return bool(self.plan.kept or self.plan.bodies)
+        return bool(self.plan.kept or self.plan.bodies or any(isinstance(step, Copy) for step in self.plan.steps))
 
     @cached_property
     def functions_of_bodies(self) -> Mapping[str, list[str]]:
@@ -124,6 +124,8 @@ class Body:
         ]
 
     def _kernel(self, step: Call) -> list[str]:
+        if isinstance(step, Copy):
+            return [f"    memcpy({self._write(step)}, {self._read(step.args[0])}, {step.type.nbytes});"]
         function = self._function(step)
         # Void pointers convert to any parameter type, so the types are named once, where the kernel is.
         read, written = step.operands, results_of(step)
@@ -238,7 +240,7 @@ def functions_of(
     given for a kernel that no plan has.
     """
     plans = [each for plan in plans for each in plan.plans]
-    kernels = {form_of(plan, step): step.body for plan in plans for step in plan.calls}
+    kernels = {form_of(plan, step): step.body for plan in plans for step in _called(plan)}
     check_given(kernels.values(), preferred.given)
     digests = {digest for digest, *_ in kernels}
     length = 16 if len({digest[:16] for digest in digests}) == len(digests) else 32
@@ -255,6 +257,11 @@ def functions_of(
     return alike(functions)
 
 
+def _called(plan: Plan) -> list[Call]:
+    """The steps that call a function of a kernel; bytes are copied by `memcpy`."""
+    return [step for step in plan.calls if not isinstance(step, Copy)]
+
+
 def _suffix(packed: tuple[int, ...]) -> str:
     return f"_packed{'_'.join(map(str, packed))}" if packed else ""
 
@@ -269,7 +276,7 @@ def form_of(plan: Plan, step: Call) -> Form:
 
 
 def _check_workspaces(plan: Plan, functions: Functions) -> None:
-    for step in plan.calls:
+    for step in _called(plan):
         function, slot = functions[form_of(plan, step)], plan.workspaces.get(step.digest)
         if function.workspace > (slot.size if slot else 0):
             planned = slot.size if slot else 0
@@ -290,7 +297,11 @@ def in_place(plan: Plan, step: Call) -> bool:
     own = [x for x in step.args if not any(plan.beside_each_other(x, r) for r in results_of(step))]
     taken = [s for x in own if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
     written = [s for r in results_of(step) if r.digest not in plan.outputs and (s := plan.slots.get(r.digest))]
-    return any(a.offset < b.offset + b.size and b.offset < a.offset + a.size for a in taken for b in written)
+    return any(
+        a.region == b.region and a.offset < b.offset + b.size and b.offset < a.offset + a.size
+        for a in taken
+        for b in written
+    )
 
 
 def _overwritten(plan: Plan) -> list[tuple[int, Input]]:

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from dlc import ExitCode, option
 from dlc.base.diagnostics import DlcError, error
+from dlc.base.memories import costs_problem, problem_of
 from dlc.spec import Bytes, Configurable, Spec, format_bytes
 from dlc_backend_c.instructions import INSTRUCTIONS
 
@@ -66,6 +67,14 @@ class MachineFile(Configurable):
     architectures: tuple[str, ...] = option(
         (), "what compilers for it call their target, up to the first '-'; none: any compiler"
     )
+    memories: tuple[tuple[str, Bytes], ...] = option(
+        (), "working memories and their sizes, the fastest first, for c{memory=machine}: dtcm:128KiB,sram:512KiB"
+    )
+    costs: tuple[tuple[str, float], ...] = option(
+        (),
+        "what reading or writing a byte of each costs, relative to the others; by default 1 for the fastest, and four "
+        "times as much in each that follows",
+    )
 
     def __post_init__(self) -> None:
         """Refuse vectors, alignments and instructions that generated code does not have."""
@@ -74,17 +83,31 @@ class MachineFile(Configurable):
             if value not in known:
                 message = f"machine: option {key}: {value} is none of {', '.join(map(str, known))}"
                 raise error("bad-option", message, exit_code=ExitCode.USAGE)
+        for key, problem in (
+            ("memories", problem_of(self.memories)),
+            ("costs", costs_problem(self.memories, self.costs)),
+        ):
+            if problem:
+                raise error("bad-option", f"machine: option {key}: {problem}", exit_code=ExitCode.USAGE)
 
 
 def to_toml(machine: MachineFile) -> str:
     """The file that describes a machine: `read` gives the machine again."""
     values = ((doc, getattr(machine, f.name)) for f, doc in zip(fields(machine), machine.options_doc(), strict=True))
+    pairs = dict(machine.to_spec().options)
     # Of text, numbers and lists of text, TOML is written as JSON is.
     return "".join(
-        f"{doc.key} = {json.dumps(format_bytes(x) if doc.type == 'size' else x, ensure_ascii=False)}\n"
+        f"{doc.key} = {json.dumps(_written(doc.type, x, pairs.get(doc.key)), ensure_ascii=False)}\n"
         for doc, x in values
         if x != ()
     )
+
+
+def _written(kind: str, value: object, pairs: object) -> object:
+    """A value as TOML has it: sizes with units, pairs of a name and something as texts with a colon between."""
+    if kind == "size":
+        return format_bytes(cast("int", value))
+    return pairs if kind.startswith("list of name:") else value
 
 
 def names() -> tuple[str, ...]:
@@ -116,10 +139,16 @@ def read(path: Path) -> MachineFile:
     return from_table(table, path)
 
 
+def summary(machine: MachineFile) -> str:
+    """What a machine is, with its memories."""
+    memories = ", ".join(f"{name} {format_bytes(size)}" for name, size in machine.memories)
+    return f"{machine.description}; memories: {memories}" if memories else machine.description
+
+
 def described(path: Path) -> str:
     """What the machine of a file is, for a listing; of a file that describes none, why."""
     try:
-        return read(path).description
+        return summary(read(path))
     except DlcError as problem:
         return problem.diagnostics[0].message
 

@@ -18,6 +18,8 @@ MOST_THREADS: Final = 256
 AUTO_THREADS: Final = 16
 """Threads that memory is planned for where their number is found when the program runs."""
 Math = Literal["ordered", "strict", "fast", "bf16x3", "bf16x2", "bf16"]
+OF_MACHINE: Final = "machine"
+"""For the option memory: those that the description of the machine has."""
 ORDERED: Final = "ordered"
 STRICT: Final = "strict"
 PARTS: Final[Mapping[str, int]] = {"bf16x3": 3, "bf16x2": 2, "bf16": 1}
@@ -56,10 +58,10 @@ class Options(Configurable):
     )
     prefix: str = option("", "prefix of all names, a C identifier; by default from the name of the model's file")
     arena: Literal["caller", "static"] = option("caller", "who provides the arena: the caller, or the library")
-    memory: tuple[tuple[str, Bytes], ...] = option(
+    memory: Literal["machine"] | tuple[tuple[str, Bytes], ...] = option(
         (),
         "working memories and their sizes, the fastest first, for plan-memory: fast:64KiB,slow:8MiB; of a single one, "
-        "ram:256KiB, the size is a limit of the arena",
+        "ram:256KiB, the size is a limit of the arena; machine: those that the description of the machine has",
     )
     inputs: Literal["kept", "consumed"] = option(
         "kept", "consumed: a call may write over its inputs after their last use, so that it needs less memory beside"
@@ -99,7 +101,9 @@ class Options(Configurable):
         problem = prefix_problem(self.prefix) if self.prefix else ""
         if problem:
             raise error("bad-option", f"c: option prefix: {problem}", exit_code=ExitCode.USAGE)
-        problem = problem_of(self.memory) or self._no_memory()
+        if self.memory == OF_MACHINE and self.cpu == "native" and not self.machine:
+            return  # --machine may follow; where it does not, whoever asks for the memories is told so
+        problem = problem_of(self.working) or self._no_memory()
         if problem:
             raise OptionError(error("bad-option", f"c: option memory: {problem}", exit_code=ExitCode.USAGE), "memory")
         problem = sections_problem(self.section, self.memories) or self._no_section()
@@ -117,13 +121,40 @@ class Options(Configurable):
 
     def _no_memory(self) -> str:
         """Why the header could not have members of these names, or ""."""
-        words = [name for name, _ in self.memory if reserved(name)]
+        words = [name for name, _ in self.working if reserved(name)]
         return f"{words[0]} is a word of C or C++" if words else ""
+
+    @property
+    def working(self) -> tuple[tuple[str, int], ...]:
+        """The working memories with their sizes; none: one of any size.
+
+        Raises:
+            DlcError: (USAGE) the machine was asked for them, and its description cannot be read or has none.
+        """
+        if self.memory != OF_MACHINE:
+            return self.memory
+        if found := self._described().memories:
+            return found
+        which = self.machine or self.cpu
+        message = f"c: option memory: the description of the machine {which} has no memories"
+        help = "declare them in a machine file, under the key memories, or write them: memory=fast:64KiB,slow:8MiB"
+        raise OptionError(error("bad-option", message, help=help, exit_code=ExitCode.USAGE), "memory")
+
+    @property
+    def costs(self) -> tuple[tuple[str, float], ...]:
+        """What the description of the machine tells of accesses to them."""
+        return self._described().costs if self.memory == OF_MACHINE else ()
+
+    def _described(self) -> machine_file.MachineFile:
+        """The description of the machine; of this machine, of which nobody wrote any, an empty one."""
+        if file := self.machine or str(self.described.get(self.cpu, "")):
+            return machine_file.read(Path(file))
+        return machine_file.MachineFile() if self.cpu == "native" else machine_file.named(self.cpu)
 
     @property
     def memories(self) -> tuple[str, ...]:
         """Names of the working memories; that of the only one is arena."""
-        return tuple(name for name, _ in self.memory) if len(self.memory) > 1 else ("arena",)
+        return tuple(name for name, _ in self.working) if len(self.working) > 1 else ("arena",)
 
     @property
     def most_threads(self) -> int:

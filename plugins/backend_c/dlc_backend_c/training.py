@@ -44,7 +44,7 @@ def emit_training(
         ("profile", options.profile, "tell how long their steps take", "leave it out"),
         ("steps", options.steps, "run step by step", "leave it out"),
         ("inputs", options.inputs == "consumed", "write over their inputs", "leave it out"),
-        ("memory", len(options.memory) > 1, "work in several memories", one),
+        ("memory", len(options.working) > 1, "work in several memories", one),
     ):
         if given:
             raise error(
