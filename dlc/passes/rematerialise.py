@@ -4,11 +4,13 @@
 
 A training step keeps what its forward pass computed until the backward pass reads it. `budget` is the extra work that
 is allowed, in percent of the operations of all steps, and asks for the smallest peak; `memory` is the size that the
-arena should have, and asks for the least extra work. Without either, nothing changes. The order of first executions is
-that of the plan. What is executed again gives the same bits: kernels depend on nothing but their arguments, and random
-numbers of dropout on the number of the step. Outputs are computed once: a step that gives one is not executed again,
-but where it can leave out just that. A step that reads an input is not executed again after an output has been written
-over that input.
+arena should have, and asks for the least extra work. Without either, nothing changes. Of a training program, a budget
+is spent in the function that computes gradients, whose peak is the program's: the others would only get slower.
+`functions=all` spends it in each. A size holds for each in any case, as all use the same arena. The order of first
+executions is that of the plan. What is executed again gives the same bits: kernels depend on nothing but their
+arguments, and random numbers of dropout on the number of the step. Outputs are computed once: a step that gives one is
+not executed again, but where it can leave out just that. A step that reads an input is not executed again after an
+output has been written over that input.
 
 Up to 256 steps are searched (`dlc.placement`), and what is printed as optimal is proven for this order. Larger plans
 follow a rule: what does not fit is dropped, first what costs least for its bytes and the time until it is read.
@@ -20,8 +22,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from dlc.api.function_names import FUNCTIONS, LEARNING
 from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, error
@@ -35,6 +38,9 @@ from dlc.spec import Bytes, option
 
 _ORDERS = 4
 """Orders of first executions that are searched, each following from what was found in the one before."""
+
+_OTHERS = frozenset(FUNCTIONS["final"] + FUNCTIONS["immediate"]) - LEARNING
+"""Functions of a training program that have nothing to keep for a backward pass."""
 
 _MORE = (4, 16)
 """Multiples of the budget from which further orders are taken."""
@@ -55,6 +61,9 @@ class Rematerialise(Pass[Plan, Plan]):
     )
     memory: Bytes | None = option(None, "maximum size of the arena, which is met with the least extra work")
     align: int = option(64, "alignment of every offset, in bytes, as that of plan-memory", low=1)
+    functions: Literal["training", "all"] = option(
+        "training", "functions of a training program in which the budget is spent: the one with the gradients, or all"
+    )
     states: int = option(10000, "maximum number of states that each search visits", low=1)
 
     def __post_init__(self) -> None:
@@ -62,6 +71,10 @@ class Rematerialise(Pass[Plan, Plan]):
         if self.budget and self.memory is not None:
             message = "rematerialise: budget and memory exclude each other"
             raise error("no-effect", message, help="give one of them", exit_code=ExitCode.USAGE)
+
+    def in_function(self, function: str) -> Rematerialise:
+        """Without its budget, where that would make a function slower and the program no smaller."""
+        return replace(self, budget=0.0) if self.functions == "training" and function in _OTHERS else self
 
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan, with steps that are executed again.
