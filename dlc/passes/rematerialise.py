@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 from dlc.api.function_names import FUNCTIONS, LEARNING
@@ -42,8 +42,11 @@ _ORDERS = 4
 _OTHERS = frozenset(FUNCTIONS["final"] + FUNCTIONS["immediate"]) - LEARNING
 """Functions of a training program that have nothing to keep for a backward pass."""
 
-_MORE = (4, 16)
-"""Multiples of the budget from which further orders are taken."""
+_OTHER_BUDGETS = (Fraction(1, 16), Fraction(1, 4), 4, 16, 64)
+"""Multiples of the budget that are searched as well: with less and with more to spend, other orders are found."""
+
+_FEWER = 4
+"""How many times fewer states a search with another budget visits."""
 
 _TRIES = 4
 """Limits of live bytes that are tried for a size of the arena: offsets may leave gaps."""
@@ -126,27 +129,28 @@ class Rematerialise(Pass[Plan, Plan]):
     def _least_memory(self, given: Executions, budget: int) -> Executed:
         """The plan with the smallest peak found.
 
-        A step that only moves costs a search its whole work, so orders are tried too that follow from more than the
-        budget.
+        A step that only moves costs a search its whole work, so other budgets lead to other orders, and what a search
+        with more to spend finds often costs less.
         """
         tasks, sizes = given.tasks(self.align), given.sizes(self.align)
 
-        def search(order: Sequence[int], allowed: int = budget) -> Recomputation:
-            return least_memory(tasks, sizes, given.costs, allowed, order=order, state_limit=self.states)
+        def settled(allowed: int, order: Sequence[int], states: int = self.states) -> Executed:
+            def search(order: Sequence[int]) -> Recomputation:
+                return least_memory(tasks, sizes, given.costs, allowed, order=order, state_limit=states)
 
-        made = _settled(given, search, given.order)
-        assert made is not None
-        others, tried = [made], {given.order}
-        for factor in _MORE if len(given.order) <= SEARCHED else ():
-            more = min(factor * budget, given.total * len(given.order))
-            order = tuple(dict.fromkeys(given.read(search(given.order, more).steps)))
-            if order in tried:
-                continue
-            tried.add(order)
-            # A search that may spend more gives up later, and what it finds often costs less.
-            found = (_settled(given, partial(search, allowed=allowed), order) for allowed in (budget, more))
-            others += [other for other in found if other is not None and other.cost <= budget]
-        return min(others, key=lambda e: (Executions.of(e.plan).peak, e.cost))
+            made = _settled(given, search, order)
+            assert made is not None
+            return made
+
+        found = [settled(budget, given.order)]
+        if len(given.order) <= SEARCHED:
+            most = given.total * len(given.order)
+            others = {min(math.floor(factor * budget), most) for factor in _OTHER_BUDGETS} - {budget}
+            found += [settled(allowed, given.order, max(1, self.states // _FEWER)) for allowed in sorted(others)]
+            orders = dict.fromkeys(made.order for made in found if made.order != given.order)
+            found += [settled(budget, order) for order in orders]
+        within = (made for made in found if made.cost <= budget)
+        return min(within, key=lambda e: (Executions.of(e.plan).peak, e.cost))
 
     def _arena(self, plan: Plan) -> int:
         """Bytes with offsets."""

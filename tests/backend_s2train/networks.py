@@ -95,9 +95,10 @@ class Branches(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.conv1(x))
-        x = torch.cat([torch.relu(self.conv2(x)), x], 1)
+        x = torch.cat([F.silu(self.conv2(x)), x], 1)
+        x = x * torch.sigmoid(F.avg_pool2d(x, 8))
         x = self.layer(F.gelu(self.up(F.avg_pool2d(x, 8).flatten(1))))
-        return self.head(x)
+        return self.head(torch.tanh(x))
 
 
 def alexnet(width: int = 96, dense: int = 2048) -> nn.Module:
