@@ -5,8 +5,9 @@
 Networks of PyTorch with random weights are exported to ONNX and built by the plain command, `dlc build MODEL --target
 s2train`, and the same with `--train loss=cross-entropy`, then run in the simulator. Words choose networks by parts of
 their names. Columns: shares of the model's nodes and of multiply-adds that the device computes; how often it calls the
-host in a run, and the bytes that these calls read and write; instructions; the error of a tensor, ‖found - wanted‖ /
-‖wanted‖: at inference of the outputs, in training of the gradient that is nearest to its bound. `wanted` is PyTorch in
+host in a run, and the bytes that these calls read and write; instructions; how much of the bytes of their operands is
+copied; the error of a tensor, ‖found - wanted‖ / ‖wanted‖: at inference of the outputs, in training of the gradient
+that is nearest to its bound. `wanted` is PyTorch in
 double precision from the rounded weights, with the device's decisions at relus and maximum pools, where nearly equal
 values decide either way; `once` is the error of the same tensor if each result and gradient of PyTorch's ops is rounded
 to fp16 once, by the same decisions; `half` that of PyTorch with all values in fp16, which decides by itself. The bound
@@ -40,6 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins" / "backend_s2train"), str(ROOT / "plugins" / "frontend_onnx")]
 
 from dlc_backend_s2train.container import read  # noqa: E402
+from dlc_backend_s2train.isa.access import operands_of  # noqa: E402
 from dlc_backend_s2train.isa.instruction_set import Opcode  # noqa: E402
 from dlc_backend_s2train.program import Program  # noqa: E402
 from s2train_networks import NETWORKS  # noqa: E402
@@ -73,6 +75,8 @@ class Row:
     crossed: int = 0
     """Bytes that calls of the host read and write, in a run."""
     instructions: int = 0
+    copies: float = 0.0
+    """Percent of the bytes of all operands that are operands of copies."""
     error: float = float("nan")
     once: float = float("nan")
     half: float = float("nan")
@@ -91,6 +95,7 @@ class Row:
         if self.problem:
             return f"{self.network:<14}{self.function:<10}  {self.problem}"
         shares = f"{self.ops:>6.1f} %{self.macs:>7.2f} %{self.crossings:>6}{self.crossed:>12,}{self.instructions:>7}"
+        shares += f"{self.copies:>7.1f} %"
         errors = f"{self.error:>9.1e}{self.once:>9.1e}{self.half:>9.1e}{self.bound:>9.1e}"
         return f"{self.network:<14}{self.function:<10}{shares}{errors}{self.seconds:>7.1f}  {self.host}"
 
@@ -106,7 +111,7 @@ COLUMNS = (
 )
 TABLE = f"| {COLUMNS} |\n| --- | --- |{' --: |' * (COLUMNS.count('|') - 1)}"
 HEAD = f"{'network':<14}{'function':<10}{'ops':>8}{'MACs':>9}{'calls':>6}{'bytes':>12}{'instr.':>7}" + (
-    f"{'error':>9}{'once':>9}{'half':>9}{'bound':>9}{'s':>7}  host"
+    f"{'copies':>9}{'error':>9}{'once':>9}{'half':>9}{'bound':>9}{'s':>7}  host"
 )
 
 
@@ -131,13 +136,18 @@ def built(source: Path, out: Path, *flags: str) -> tuple[Row, Program | None]:
     (file,) = out.glob("*.s2t")
     program = read(memoryview(file.read_bytes()), file.name)
     entry = program.entries[-1]
+    touched = copied = 0
     for instruction in program.instructions[entry.begin : entry.end]:
         row.instructions += 1
+        operands = sum(program.tensors[number].nbytes for _, number in operands_of(program, instruction).values())
+        touched += operands
+        copied += operands * (instruction.opcode is Opcode.COPY)
         if instruction.opcode is Opcode.HOST:
             function = program.functions[instruction.function or 0]
             tensors = [program.tensors[number] for number in (*function.reads, *function.writes)]
             row.crossings += 1
             row.crossed += sum(tensor.nbytes for tensor in tensors)
+    row.copies = 100 * copied / max(touched, 1)
     return row, program
 
 
