@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -124,6 +124,52 @@ def shufflenet() -> nn.Module:
     )
 
 
+class Squeezed(nn.Module):
+    """Channels weighted by what their means give (Hu et al. 2018)."""
+
+    def __init__(self, width: int, inner: int, gate: nn.Module) -> None:
+        super().__init__()
+        self.down, self.up, self.gate = nn.Conv2d(width, inner, 1), nn.Conv2d(inner, width, 1), gate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gate(self.up(torch.relu(self.down(x.mean((2, 3), keepdim=True)))))
+
+
+class Gated(nn.Module):
+    """An inverted residual of EfficientNet (Tan and Le 2019) or MobileNetV3 (Howard et al. 2019)."""
+
+    def __init__(self, inner: int, wide: int, outer: int, kernel: int, stride: int, act: nn.Module, gate: nn.Module):
+        super().__init__()
+        up = [*_normed(inner, wide, 1), act] if wide != inner else []
+        by_channel = [*_normed(wide, wide, kernel, stride, wide), act, Squeezed(wide, max(inner // 4, 4), gate)]
+        self.body, self.past = nn.Sequential(*up, *by_channel, *_normed(wide, outer, 1)), inner == outer and stride == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x) if self.past else self.body(x)
+
+
+def gated(blocks: Sequence[tuple[int, int, int, int, int]], last: int, act: nn.Module, gate: nn.Module) -> nn.Module:
+    """A stem, blocks (expansion, channels, repeats, stride, kernel) and a classifier."""
+    now = blocks[0][1] * 2
+    layers: list[nn.Module] = [*_normed(3, now, 3, 2), act]
+    for expansion, outer, repeats, first, kernel in blocks:
+        for k in range(repeats):
+            layers.append(Gated(now, now * expansion, outer, kernel, 1 if k else first, act, gate))
+            now = outer
+    return nn.Sequential(
+        *layers, *_normed(now, last, 1), act, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, 10)
+    )
+
+
+_B0 = (
+    *((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3)),
+    *((6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)),
+)
+"""Of EfficientNet-B0 (Tan and Le 2019, table 1)."""
+_V3 = ((1, 16, 1, 2, 3), (4, 24, 2, 2, 3), (4, 40, 3, 2, 5), (3, 48, 2, 1, 5), (6, 96, 3, 2, 5))
+"""Near those of MobileNetV3-Small (Howard et al. 2019, table 2)."""
+
+
 def unet() -> nn.Module:
     """That of the zoo with a class for each pixel."""
     module = _of("unet")()
@@ -167,6 +213,8 @@ NETWORKS: Mapping[str, Network] = {
     "googlenet": Network(googlenet, pictures(64), 2),
     "shufflenet": Network(shufflenet, pictures(32), 2),
     "densenet": Network(_of("densenet"), pictures(16), 2),
+    "efficientnet_b0": Network(lambda: gated(_B0, 1280, nn.SiLU(), nn.Sigmoid()), pictures(64), 2),
+    "mobilenet_v3": Network(lambda: gated(_V3, 576, nn.Hardswish(), nn.Hardsigmoid()), pictures(64), 2),
     "efficientnet": Network(_of("efficientnet"), pictures(32), 2),
     "convnext": Network(_of("convnext"), pictures(32), 2),
     "unet": Network(unet, maps(1, 32, 2), 1),

@@ -69,6 +69,11 @@ class Pass(Configurable, ABC, Generic[S, T]):
         Of a graph, a pass sees the ops alone: the graphs that ops hold are handed to it one after another, afterwards.
         """
 
+    def in_function(self, function: str) -> AnyPass:
+        """The pass as it is in the pipeline of this function of a program of several; itself where all are alike."""
+        del function
+        return self
+
     def with_allocators(self, allocators: Sequence[Part[Allocator]]) -> AnyPass:
         """The pass with the solvers for offsets that there are; itself when it places nothing."""
         del allocators

@@ -127,8 +127,11 @@ class ResolvedPipeline:
         first, several = self.program, self.program_pass
         if first is None or several is None:
             return (Function("", self.steps),)
-        made = several.functions().items()
-        return tuple(Function(name, (replace(first, stage=stage), *self.steps)) for name, stage in made)
+        found: list[Function] = []
+        for name, stage in several.functions().items():
+            steps = (replace(step, stage=step.stage.in_function(name)) for step in self.steps)
+            found.append(Function(name, (replace(first, stage=stage), *steps)))
+        return tuple(found)
 
     def check_end(self) -> None:
         """Raises DlcError (USAGE) when the pipeline does not lead to what the backend consumes."""

@@ -80,7 +80,8 @@ class Executions:
         graph = with_live_origins(replace(graph, outputs=outputs, origins=made.origins))
         firsts = {k: n for n, k in reversed(list(enumerate(steps)))}
         again = tuple(op for n, (k, op) in enumerate(zip(steps, executed, strict=True)) if firsts[k] < n)
-        return Executed(replace(self.plan, graph=graph, steps=executed), again, self.extra(steps))
+        plan = replace(self.plan, graph=graph, steps=executed)
+        return Executed(plan, again, self.extra(steps), order=tuple(dict.fromkeys(steps)))
 
     def extra(self, steps: Sequence[int]) -> int:
         """What executions cost more than all calls once."""
@@ -149,6 +150,8 @@ class Executed:
     """What those cost."""
     proven: bool = True
     """Nothing cheaper, or smaller, was possible in this order of first executions."""
+    order: tuple[int, ...] = ()
+    """Positions in `Executions.model.calls`, by first execution."""
 
 
 @dataclass

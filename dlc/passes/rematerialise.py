@@ -4,11 +4,13 @@
 
 A training step keeps what its forward pass computed until the backward pass reads it. `budget` is the extra work that
 is allowed, in percent of the operations of all steps, and asks for the smallest peak; `memory` is the size that the
-arena should have, and asks for the least extra work. Without either, nothing changes. The order of first executions is
-that of the plan. What is executed again gives the same bits: kernels depend on nothing but their arguments, and random
-numbers of dropout on the number of the step. Outputs are computed once: a step that gives one is not executed again,
-but where it can leave out just that. A step that reads an input is not executed again after an output has been written
-over that input.
+arena should have, and asks for the least extra work. Without either, nothing changes. Of a training program, a budget
+is spent in the function that computes gradients, whose peak is the program's: the others would only get slower.
+`functions=all` spends it in each. A size holds for each in any case, as all use the same arena. The order of first
+executions is that of the plan. What is executed again gives the same bits: kernels depend on nothing but their
+arguments, and random numbers of dropout on the number of the step. Outputs are computed once: a step that gives one is
+not executed again, but where it can leave out just that. A step that reads an input is not executed again after an
+output has been written over that input.
 
 Up to 256 steps are searched (`dlc.placement`), and what is printed as optimal is proven for this order. Larger plans
 follow a rule: what does not fit is dropped, first what costs least for its bytes and the time until it is read.
@@ -19,9 +21,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import ClassVar
+from fractions import Fraction
+from typing import ClassVar, Literal
 
+from dlc.api.function_names import FUNCTIONS, LEARNING
 from dlc.api.passes import Level, Pass
 from dlc.api.plan import Plan
 from dlc.base.diagnostics import DlcError, ExitCode, error
@@ -36,8 +39,14 @@ from dlc.spec import Bytes, option
 _ORDERS = 4
 """Orders of first executions that are searched, each following from what was found in the one before."""
 
-_MORE = (4, 16)
-"""Multiples of the budget from which further orders are taken."""
+_OTHERS = frozenset(FUNCTIONS["final"] + FUNCTIONS["immediate"]) - LEARNING
+"""Functions of a training program that have nothing to keep for a backward pass."""
+
+_OTHER_BUDGETS = (Fraction(1, 16), Fraction(1, 4), 4, 16, 64)
+"""Multiples of the budget that are searched as well: with less and with more to spend, other orders are found."""
+
+_FEWER = 4
+"""How many times fewer states a search with another budget visits."""
 
 _TRIES = 4
 """Limits of live bytes that are tried for a size of the arena: offsets may leave gaps."""
@@ -55,6 +64,9 @@ class Rematerialise(Pass[Plan, Plan]):
     )
     memory: Bytes | None = option(None, "maximum size of the arena, which is met with the least extra work")
     align: int = option(64, "alignment of every offset, in bytes, as that of plan-memory", low=1)
+    functions: Literal["training", "all"] = option(
+        "training", "functions of a training program in which the budget is spent: the one with the gradients, or all"
+    )
     states: int = option(10000, "maximum number of states that each search visits", low=1)
 
     def __post_init__(self) -> None:
@@ -62,6 +74,10 @@ class Rematerialise(Pass[Plan, Plan]):
         if self.budget and self.memory is not None:
             message = "rematerialise: budget and memory exclude each other"
             raise error("no-effect", message, help="give one of them", exit_code=ExitCode.USAGE)
+
+    def in_function(self, function: str) -> Rematerialise:
+        """Without its budget, where that would make a function slower and the program no smaller."""
+        return replace(self, budget=0.0) if self.functions == "training" and function in _OTHERS else self
 
     def run(self, state: Plan, report: Report) -> Plan:
         """The plan, with steps that are executed again.
@@ -113,27 +129,28 @@ class Rematerialise(Pass[Plan, Plan]):
     def _least_memory(self, given: Executions, budget: int) -> Executed:
         """The plan with the smallest peak found.
 
-        A step that only moves costs a search its whole work, so orders are tried too that follow from more than the
-        budget.
+        A step that only moves costs a search its whole work, so other budgets lead to other orders, and what a search
+        with more to spend finds often costs less.
         """
         tasks, sizes = given.tasks(self.align), given.sizes(self.align)
 
-        def search(order: Sequence[int], allowed: int = budget) -> Recomputation:
-            return least_memory(tasks, sizes, given.costs, allowed, order=order, state_limit=self.states)
+        def settled(allowed: int, order: Sequence[int], states: int = self.states) -> Executed:
+            def search(order: Sequence[int]) -> Recomputation:
+                return least_memory(tasks, sizes, given.costs, allowed, order=order, state_limit=states)
 
-        made = _settled(given, search, given.order)
-        assert made is not None
-        others, tried = [made], {given.order}
-        for factor in _MORE if len(given.order) <= SEARCHED else ():
-            more = min(factor * budget, given.total * len(given.order))
-            order = tuple(dict.fromkeys(given.read(search(given.order, more).steps)))
-            if order in tried:
-                continue
-            tried.add(order)
-            # A search that may spend more gives up later, and what it finds often costs less.
-            found = (_settled(given, partial(search, allowed=allowed), order) for allowed in (budget, more))
-            others += [other for other in found if other is not None and other.cost <= budget]
-        return min(others, key=lambda e: (Executions.of(e.plan).peak, e.cost))
+            made = _settled(given, search, order)
+            assert made is not None
+            return made
+
+        found = [settled(budget, given.order)]
+        if len(given.order) <= SEARCHED:
+            most = given.total * len(given.order)
+            others = {min(math.floor(factor * budget), most) for factor in _OTHER_BUDGETS} - {budget}
+            found += [settled(allowed, given.order, max(1, self.states // _FEWER)) for allowed in sorted(others)]
+            orders = dict.fromkeys(made.order for made in found if made.order != given.order)
+            found += [settled(budget, order) for order in orders]
+        within = (made for made in found if made.cost <= budget)
+        return min(within, key=lambda e: (Executions.of(e.plan).peak, e.cost))
 
     def _arena(self, plan: Plan) -> int:
         """Bytes with offsets."""

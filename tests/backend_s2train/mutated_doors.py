@@ -29,6 +29,7 @@ from dlc import DlcError, Source
 from dlc.plugins.discovery import BACKENDS, load_registry
 from dlc.plugins.registry import Registry
 from tests.backend_s2train.mutations import EXTREMES, MUTATIONS, mutated, repaired
+from tests.backend_s2train.page_registers import Registers
 from tests.backend_s2train.programs import PROGRAMS
 from tests.tools import SANITIZE
 
@@ -110,7 +111,7 @@ def by_python(number: int, place: Path) -> str:
 def by_device(number: int, place: Path) -> str:
     """An operation with other bits in the registers of the simulated board: it is refused, or legal.
 
-    It changes nothing but what its instruction writes, and nothing at all if it is refused.
+    It changes nothing but what its instruction writes, to what the pages say, and nothing at all if it is refused.
     """
     del place
     rng = random.Random(number)
@@ -160,6 +161,7 @@ def _executed(program: Program, k: int, block: bytes, rng: random.Random) -> str
             written[first : first + tensor.nbytes] = b"\1" * tensor.nbytes
     wrong = [at for at in range(size) if after[at] != memory[at] and not written[at]]
     assert not wrong, f"byte {wrong[0]} changed, which no operand holds"
+    assert after == Registers(block, memory).start()[:size], "the simulator of the pages computes something else"
     return "executed"
 
 

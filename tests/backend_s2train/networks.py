@@ -84,6 +84,23 @@ class ResNet101(ResNet50):
         return self.head(F.max_pool2d(x, 4).flatten(1))
 
 
+class Branches(nn.Module):
+    """What lies on several ways to the loss, joined in one storage: convolutions beside their input, and what the host
+    computes between instructions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 8, 3, 1, 1), nn.Conv2d(8, 8, 3, 1, 1)
+        self.up, self.layer, self.head = nn.Linear(16, 32), nn.LayerNorm(32), nn.Linear(32, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.conv1(x))
+        x = torch.cat([F.silu(self.conv2(x)), x], 1)
+        x = x * torch.sigmoid(F.avg_pool2d(x, 8))
+        x = self.layer(F.gelu(self.up(F.avg_pool2d(x, 8).flatten(1))))
+        return self.head(torch.tanh(x))
+
+
 def alexnet(width: int = 96, dense: int = 2048) -> nn.Module:
     """AlexNet (Krizhevsky et al. 2012) for 3 x 32 x 32 images as the published compiler has it, without dropout."""
     layers: list[nn.Module] = []
@@ -112,6 +129,7 @@ S2_NETWORKS: Mapping[str, Network] = {
     "mlp": NETWORKS["mlp"],
     "lenet": Network(NETWORKS["lenet"].make, images(1, 28, 28), 8),
     "blocks": Network(Blocks, images(3, 8, 8), 4),
+    "branches": Network(Branches, images(3, 8, 8), 4),
     "resnet18": Network(ResNet18, pictures(32), 4),
     "alexnet": Network(alexnet, pictures(32), 4),
     "vgg11": Network(vgg11, pictures(32), 4),

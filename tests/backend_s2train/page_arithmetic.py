@@ -205,7 +205,7 @@ def update(h: Numbers, gradient: Array, given: dict[str, Array]) -> dict[str, Ar
         return {}
     w = given["dst1"] if "dst1" in given else given["dst0"]
     g = gradient.reshape(w.shape) / single(h.scale)
-    if h.decay:
+    if single(h.decay):
         g = g + single(h.decay) * w
     v = single(h.momentum) * given["aux"].reshape(w.shape) + g if "aux" in given else g
     w = w - single(h.rate) * (g + single(h.momentum) * v if h.nesterov else v)

@@ -95,6 +95,13 @@ def test_damaged_programs_come_through_no_door(door: str, tmp_path: Path) -> Non
     assert len(found) == 2, found
 
 
+@pytest.mark.parametrize("number", [4235, 10491, 13898])
+def test_a_device_agrees_with_the_pages_at_the_ends(number: int, tmp_path: Path) -> None:
+    """Operands behind the memory that was written, which is zeros; a decay that fp32 rounds to 0, and an infinite
+    weight."""
+    assert DOORS["device"](number, tmp_path) == "executed"
+
+
 def test_a_driver_refuses_damaged_programs(tmp_path: Path) -> None:
     found = by_driver(range(100), tmp_path, SANITIZING[0])
     assert found.total() > 90 and len(found) == 3

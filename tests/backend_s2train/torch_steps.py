@@ -10,8 +10,8 @@ compared by its norm:
 for sums of up to n products: the errors of all stores on the longest way add up, as if they all had one direction, and
 none is amplified against the signal that it came with. That holds since layers amplify errors, which are spread over
 all directions, no more than what passes through them; errors that are independent, as rounding errors mostly are, add
-up to √d instead of d (Higham and Mary 2019), which leaves room. d is counted in the program that runs, and no network
-has a constant of its own.
+up to √d instead of d (Higham and Mary 2019), which leaves room. d is counted in the program that runs (`stores`), and
+no network has a constant of its own.
 
 Decisions are another matter: relu next to 0 and the larger of two almost equal values go the one way or the other, and
 each changes gradients by far more than rounding. So the double-precision side takes the decisions of the device out of
@@ -35,10 +35,9 @@ from pathlib import Path
 import dlc_backend_s2train
 import numpy as np
 import torch
-from dlc_backend_s2train.codes import Element, Flag, Role, Stage
+from dlc_backend_s2train.codes import Flag, Role
 from dlc_backend_s2train.container import read
 from dlc_backend_s2train.decompose.blocks import assembled, blocks_of
-from dlc_backend_s2train.isa.access import access
 from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Instruction, Program
 from dlc_backend_s2train.simulator.machine import Machine
@@ -47,6 +46,7 @@ from torch import nn
 from dlc.base.types import Array
 from dlc.cli.frame import run
 from tests.backend_s2train.machines import machine_of
+from tests.backend_s2train.stores import products, stores_before
 from tests.backend_s2train.torch_decisions import Decided, Taken
 from tests.training.torch_networks import Batch, Network, loss_of
 from tests.training.torch_optimizers import torch_optimizer
@@ -188,10 +188,10 @@ class Device:
             self.updated[name] = number
 
 
-def parameters_in(tensor: str) -> tuple[str, ...]:
-    """PyTorch's names of what the device keeps as one tensor: scale and shift of a norm are its two rows."""
+def parameters_in(tensor: str, rank: int = 2) -> tuple[str, ...]:
+    """PyTorch's names of what the device keeps as one tensor: scale and shift of a batch norm are its two rows."""
     whole, _ = blocks_of(tensor) or (tensor, None)
-    of_a_norm = "norm" in whole or "past.1" in whole
+    of_a_norm = rank == 2 and ("norm" in whole or "past.1" in whole)
     return (whole, whole.removesuffix("weight") + "bias") if of_a_norm else (whole,)
 
 
@@ -199,43 +199,9 @@ def by_parameter(values: dict[str, Array]) -> dict[str, Array]:
     """Tensors of the device, blocks of kernels among them, as PyTorch has and names them."""
     found: dict[str, Array] = {}
     for tensor, value in assembled(values).items():
-        names = parameters_in(tensor)
+        names = parameters_in(tensor, value.ndim)
         found |= zip(names, value, strict=True) if len(names) > 1 else {tensor: value}
     return found
-
-
-def stores_before(program: Program) -> list[int]:
-    """For each instruction, how many fp16 stores lie one after the other on the longest way to what it reads.
-
-    Masks and pointers begin no way: both sides take the same. What is fp32 in memory is not rounded to fp16.
-    """
-    found: list[int] = []
-    held: dict[int, int] = {}
-    for instruction in program.instructions:
-        ways = access(instruction)
-        tensors = {slot: program.tensors[instruction.operands[slot]] for slot in ways}
-        exact = (Role.MASK, Role.POINTER)
-        read = [tensors[slot] for slot, way in ways.items() if way.reads and tensors[slot].role not in exact]
-        before = max((held.get(tensor.storage, 0) for tensor in read), default=0)
-        for tensor in (tensors[slot] for slot, way in ways.items() if way.writes):
-            held[tensor.storage] = before + (tensor.element is Element.FP16)
-        found.append(before)
-    return found
-
-
-def products(program: Program) -> int:
-    """Products in the longest sum."""
-    longest = 1
-    for instruction in program.instructions:
-        if instruction.opcode in (Opcode.CONV, Opcode.LINEAR) and instruction.geometry is not None:
-            g = program.geometries[instruction.geometry]
-            of = {
-                Stage.FORWARD: g.ci // g.groups * g.kh * g.kw,
-                Stage.BACKWARD: g.co // g.groups * g.kh * g.kw,
-                Stage.WEIGHT_GRADIENT: g.n * g.ho * g.wo,
-            }
-            longest = max(longest, of[instruction.product])
-    return longest
 
 
 @dataclass

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from dlc import DlcError, ExitCode, Report, Spec
 from dlc.api.plan import Plan, results_of
 from dlc.base.types import Array, Type, f32, f64
+from dlc.config.config import default_config
+from dlc.driver.pipeline import resolve
 from dlc.driver.state_text import parse_state, print_state, structure_ops
 from dlc.graph import Again, Call, Constant, Graph, Input, Op, Tensor, evaluate, make_graph, verify
 from dlc.ops.elementwise import Add, Mul, Relu, Tanh
@@ -25,6 +27,7 @@ from dlc.placement import check_steps
 from dlc.placement.evict import evicted
 from dlc.placement.repeats import repeats
 from dlc.plugins.builtin import dlc_ops
+from dlc.plugins.discovery import load_registry
 from dlc.verify.kit.random_graphs import feeds
 from dlc.verify.plan_run import run_plan
 from tests.passes.arena import check_plan, execute
@@ -244,6 +247,31 @@ def test_the_rule_keeps_its_limit_on_random_steps(seed: int, layers: int) -> Non
     apart = {s: sum(sizes[:s]) for s in range(len(sizes))}
     places = [{s: apart[s] for s in (*tasks[k].reads, *tasks[k].writes)} for k in numbers]
     assert check_steps(tasks, sizes, numbers, places, arena=sum(sizes)) == []
+
+
+@pytest.mark.parametrize(("target", "learning"), [("c", "gradients"), ("s2train", "step")])
+@pytest.mark.parametrize("functions", ["training", "all"])
+def test_a_budget_is_spent_where_it_makes_the_program_smaller(target: str, learning: str, functions: str) -> None:
+    """`predict` must not get slower for a peak that it does not have."""
+    settings = ("rematerialise.budget=15", f"rematerialise.functions={functions}")
+    pipeline = resolve(load_registry(), default_config(), target, train="loss=cross-entropy", settings=settings)
+    stages = {f.name: step.stage for f in pipeline.functions for step in f.steps if step.name == "rematerialise"}
+    spends = {name: stage.budget for name, stage in stages.items() if isinstance(stage, Rematerialise)}
+    assert spends.keys() == {f.name for f in pipeline.functions} >= {learning, "predict", "evaluate"}
+    assert spends == {name: 15.0 if functions == "all" or name == learning else 0.0 for name in spends}
+
+
+def test_a_size_holds_for_every_function() -> None:
+    settings = ("rematerialise.memory=64KiB",)
+    pipeline = resolve(load_registry(), default_config(), "c", train="loss=cross-entropy", settings=settings)
+    stages = [step.stage for f in pipeline.functions for step in f.steps if step.name == "rematerialise"]
+    assert len(stages) == 4 and len({str(stage) for stage in stages}) == 1
+
+
+def test_programs_of_one_function_spend_it_there() -> None:
+    pipeline = resolve(load_registry(), default_config(), "c", settings=("rematerialise.budget=15",))
+    (function,) = pipeline.functions
+    assert "rematerialise{budget=15.0 " in str([str(step.stage) for step in function.steps])
 
 
 def test_options_are_written_as_they_are_read() -> None:
