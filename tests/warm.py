@@ -5,12 +5,11 @@ forked process is one of its own: directory, environment, open files, signals an
 Tests of how dlc starts, of terminals and of processes that are killed start it as users do.
 """
 
-import array
 import atexit
 import contextlib
 import gc
 import importlib
-import json
+import marshal
 import os
 import pkgutil
 import select
@@ -22,20 +21,25 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 PACKAGES = ("dlc", "dlc_frontend_onnx", "dlc_frontend_kernel", "dlc_backend_c", "dlc_backend_s2train")
 """Whose modules are imported before; that of PyTorch would import PyTorch."""
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+REHEARSED = (
+    "build examples/mnist.onnx -q -t c{lib=none} -o out",
+    "build examples/digits/lenet.onnx -q --dim batch=2 --train loss=cross-entropy -t c{lib=none} -o step",
+    "verify examples/mnist.onnx -q --reference numpy -t c{flags=-O0}",
+)
+"""Commands that the process runs before it answers."""
 _LARGEST = 1 << 20
 _FILES = 3  # stdin, stdout, stderr
 _COMMAND = """\
 #!{python} -IS
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("warm", {module!r})
-warm = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(warm)
-sys.exit(warm.ask({address!r}, sys.argv[1:]))
+import sys
+sys.path.insert(0, {folder!r})
+import asking
+asking.main({address!r}, {largest}, {files})
 """
 
 
@@ -50,32 +54,12 @@ def commands() -> Path:
     )
     assert server.stdout and server.stdout.readline() == "ready\n"
     script = folder / "dlc"
-    script.write_text(_COMMAND.format(python=sys.executable, module=__file__, address=address), encoding="utf-8")
+    place = str(Path(__file__).parent)
+    text = _COMMAND.format(python=sys.executable, folder=place, address=address, largest=_LARGEST, files=_FILES)
+    script.write_text(text, encoding="utf-8")
     script.chmod(0o755)
     atexit.register(server.kill)
     return folder
-
-
-def ask(address: str, arguments: list[str]) -> int:
-    """Run `dlc ARGUMENTS` with this process's surroundings, wait, and return its exit code."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.connect(address)
-        asked = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
-        asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST)
-        files = array.array("i", range(_FILES))
-        asking.sendmsg([asked], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
-        child = int(asking.recv(64))
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            os.kill(child, number)
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, forward)
-        code = int(asking.recv(64))
-    if code < 0:  # killed by a signal: so is this process, for a shell to see
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
 
 
 def serve(address: str) -> None:
@@ -85,6 +69,7 @@ def serve(address: str) -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+    rehearse()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
         waiting.bind(address)
         waiting.listen()
@@ -101,10 +86,28 @@ def serve(address: str) -> None:
             asking.close()
 
 
+def rehearse() -> None:
+    """Run commands once, because a first run imports what is imported late, and compiles patterns and templates."""
+    before, here = dict(os.environ), Path.cwd()
+    with tempfile.TemporaryDirectory() as place, open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.chdir(place)
+        Path("dlc.toml").touch()
+        Path("examples").symlink_to(_EXAMPLES)
+        os.environ.update({"DLC_CACHE": "off", "XDG_STATE_HOME": place, "HOME": place})
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            for line in REHEARSED:
+                sys.argv = ["dlc", *line.split()]
+                if code := run():
+                    raise RuntimeError(f"dlc {line}: exit code {code}")
+        os.chdir(here)
+    os.environ.clear()
+    os.environ.update(before)
+
+
 def answer(asking: socket.socket) -> None:
     """Run the command of one connection in a process of its own, and tell its exit code; does not return."""
     asked, files, _, _ = socket.recv_fds(asking, _LARGEST, _FILES)
-    arguments, place, environment = json.loads(asked)
+    arguments, place, environment = marshal.loads(asked)
     child = os.fork()
     if child == 0:
         asking.close()
