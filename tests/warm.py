@@ -1,6 +1,6 @@
-"""`dlc` as a command whose process is forked from one that has imported dlc already.
+"""`dlc` and `python` as commands whose processes are forked from one that has imported dlc already.
 
-Tests start dlc hundreds of times, and half of their time was spent importing the same modules. In everything else a
+Tests start them hundreds of times, and half of their time was spent importing the same modules. In everything else a
 forked process is one of its own: directory, environment, open files, signals and exit code are those of the command.
 Tests of how dlc starts, of terminals and of processes that are killed start it as users do.
 """
@@ -19,8 +19,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 PACKAGES = ("dlc", "dlc_frontend_onnx", "dlc_frontend_kernel", "dlc_backend_c", "dlc_backend_s2train")
@@ -39,13 +41,13 @@ _COMMAND = """\
 import sys
 sys.path.insert(0, {folder!r})
 import asking
-asking.main({address!r}, {largest}, {files})
+asking.main({program!r}, {address!r}, {largest}, {files})
 """
 
 
 @cache
 def commands() -> Path:
-    """A directory with the command `dlc`, which asks a process that this one has started. It ends with this one."""
+    """A directory with the commands, which ask a process that this one has started. It ends with this one."""
     folder = Path(tempfile.mkdtemp(prefix="dlc-warm-"))
     atexit.register(shutil.rmtree, folder)
     address = str(folder / "socket")
@@ -53,11 +55,11 @@ def commands() -> Path:
         [sys.executable, "-P", __file__, address], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert server.stdout and server.stdout.readline() == "ready\n"
-    script = folder / "dlc"
-    place = str(Path(__file__).parent)
-    text = _COMMAND.format(python=sys.executable, folder=place, address=address, largest=_LARGEST, files=_FILES)
-    script.write_text(text, encoding="utf-8")
-    script.chmod(0o755)
+    given = {"python": sys.executable, "folder": str(Path(__file__).parent), "address": address}
+    for program in ("dlc", "python"):
+        script = folder / program
+        script.write_text(_COMMAND.format(program=program, largest=_LARGEST, files=_FILES, **given), encoding="utf-8")
+        script.chmod(0o755)
     atexit.register(server.kill)
     return folder
 
@@ -96,8 +98,7 @@ def rehearse() -> None:
         os.environ.update({"DLC_CACHE": "off", "XDG_STATE_HOME": place, "HOME": place})
         with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
             for line in REHEARSED:
-                sys.argv = ["dlc", *line.split()]
-                if code := run():
+                if code := run(dlc, line.split()):
                     raise RuntimeError(f"dlc {line}: exit code {code}")
         os.chdir(here)
     os.environ.clear()
@@ -107,7 +108,7 @@ def rehearse() -> None:
 def answer(asking: socket.socket) -> None:
     """Run the command of one connection in a process of its own, and tell its exit code; does not return."""
     asked, files, _, _ = socket.recv_fds(asking, _LARGEST, _FILES)
-    arguments, place, environment = marshal.loads(asked)
+    program, arguments, place, environment = marshal.loads(asked)
     child = os.fork()
     if child == 0:
         asking.close()
@@ -118,25 +119,49 @@ def answer(asking: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-        sys.argv = ["dlc", *arguments]
-        end(run())
+        end(run(dlc if program == "dlc" else script, arguments))
     asking.send(str(child).encode())
     asking.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
     os._exit(0)
 
 
-def run() -> int:
-    """The exit code of the command."""
-    from dlc.cli import main
-
+def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
+    """The exit code of a program."""
     try:
-        main()
+        main(arguments)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
     except BaseException as fault:  # noqa: BLE001 - as the interpreter does
         sys.excepthook(type(fault), fault, fault.__traceback__)
         return 1
     return 0
+
+
+def dlc(arguments: Sequence[str]) -> None:
+    """The command."""
+    from dlc.cli import main
+
+    sys.argv = ["dlc", *arguments]
+    main()
+
+
+def script(arguments: Sequence[str]) -> None:
+    """`python -`, `python -c TEXT` or `python FILE`, with arguments."""
+    name, *more = arguments
+    module = ModuleType("__main__")
+    if name == "-":
+        text, file, place = sys.stdin.read(), "<stdin>", ""
+    elif name == "-c":
+        text, file, place = more.pop(0), "<string>", ""
+    else:
+        text, file, place = Path(name).read_text(encoding="utf-8"), name, str(Path(name).resolve().parent)
+        module.__file__ = name
+    sys.argv, sys.modules["__main__"] = [name, *more], module
+    sys.path.insert(0, place)
+    exec(compile(text, file, "exec"), vars(module))
 
 
 def end(code: int) -> NoReturn:
