@@ -1,7 +1,9 @@
 """Compilers that optimise less, for tests whose subject is not what a compiler makes of the generated code.
 
 Most of the time of a build goes into the C compiler, and half of that into what `-O3` does beyond `-O1`. Tests in
-`OPTIMISED` compile with the flags that users get; in all others `gcc` and `clang` are scripts that replace `-O3`.
+`OPTIMISED` compile with the flags that users get; in all others `gcc` and `clang` are scripts that replace `-O3`. These
+build the same few models again and again, each with a cache of its own, so the scripts go through ccache where it is
+installed.
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ for word do
   [ "$word" = -O3 ] && word=-O1
   set -- "$@" "$word"
 done
-exec {compiler} "$@"
+exec {command} "$@"
 """
+_REMEMBERED = "env CCACHE_DIR={folder} CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime ccache"
 
 
 def write_compilers(folder: Path) -> None:
-    """Make a directory of scripts, one for each compiler that is here."""
+    """Make a directory of scripts, one for each compiler that is here; with ccache, equal texts are compiled once."""
     folder.mkdir(exist_ok=True)
+    before = _REMEMBERED.format(folder=shlex.quote(str(folder / "ccache"))) if shutil.which("ccache") else ""
     for name in COMPILERS:
         if path := shutil.which(name):
             script = folder / name
-            script.write_text(_SCRIPT.format(compiler=shlex.quote(path)), encoding="utf-8")
+            script.write_text(_SCRIPT.format(command=f"{before} {shlex.quote(path)}"), encoding="utf-8")
             script.chmod(0o755)
 
 

@@ -15,7 +15,7 @@ from tests.tools import missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
 #   pytest --hypothesis-profile=explore
-settings.register_profile("gate", derandomize=True, deadline=None, database=None, max_examples=40)
+settings.register_profile("gate", derandomize=True, deadline=None, database=None, max_examples=25)
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile("gate")
 

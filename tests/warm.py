@@ -1,16 +1,15 @@
-"""`dlc` as a command whose process is forked from one that has imported dlc already.
+"""`dlc` and `python` as commands whose processes are forked from one that has imported dlc already.
 
-Tests start dlc hundreds of times, and half of their time was spent importing the same modules. In everything else a
+Tests start them hundreds of times, and half of their time was spent importing the same modules. In everything else a
 forked process is one of its own: directory, environment, open files, signals and exit code are those of the command.
 Tests of how dlc starts, of terminals and of processes that are killed start it as users do.
 """
 
-import array
 import atexit
 import contextlib
 import gc
 import importlib
-import json
+import marshal
 import os
 import pkgutil
 import select
@@ -20,28 +19,35 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import ModuleType
 from typing import NoReturn
 
 PACKAGES = ("dlc", "dlc_frontend_onnx", "dlc_frontend_kernel", "dlc_backend_c", "dlc_backend_s2train")
 """Whose modules are imported before; that of PyTorch would import PyTorch."""
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+REHEARSED = (
+    "build examples/mnist.onnx -q -t c{lib=none} -o out",
+    "build examples/digits/lenet.onnx -q --dim batch=2 --train loss=cross-entropy -t c{lib=none} -o step",
+    "verify examples/mnist.onnx -q --reference numpy -t c{flags=-O0}",
+)
+"""Commands that the process runs before it answers."""
 _LARGEST = 1 << 20
 _FILES = 3  # stdin, stdout, stderr
 _COMMAND = """\
 #!{python} -IS
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("warm", {module!r})
-warm = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(warm)
-sys.exit(warm.ask({address!r}, sys.argv[1:]))
+import sys
+sys.path.insert(0, {folder!r})
+import asking
+asking.main({program!r}, {address!r}, {largest}, {files})
 """
 
 
 @cache
 def commands() -> Path:
-    """A directory with the command `dlc`, which asks a process that this one has started. It ends with this one."""
+    """A directory with the commands, which ask a process that this one has started. It ends with this one."""
     folder = Path(tempfile.mkdtemp(prefix="dlc-warm-"))
     atexit.register(shutil.rmtree, folder)
     address = str(folder / "socket")
@@ -49,33 +55,13 @@ def commands() -> Path:
         [sys.executable, "-P", __file__, address], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert server.stdout and server.stdout.readline() == "ready\n"
-    script = folder / "dlc"
-    script.write_text(_COMMAND.format(python=sys.executable, module=__file__, address=address), encoding="utf-8")
-    script.chmod(0o755)
+    given = {"python": sys.executable, "folder": str(Path(__file__).parent), "address": address}
+    for program in ("dlc", "python"):
+        script = folder / program
+        script.write_text(_COMMAND.format(program=program, largest=_LARGEST, files=_FILES, **given), encoding="utf-8")
+        script.chmod(0o755)
     atexit.register(server.kill)
     return folder
-
-
-def ask(address: str, arguments: list[str]) -> int:
-    """Run `dlc ARGUMENTS` with this process's surroundings, wait, and return its exit code."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.connect(address)
-        asked = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
-        asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST)
-        files = array.array("i", range(_FILES))
-        asking.sendmsg([asked], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, files)])
-        child = int(asking.recv(64))
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            os.kill(child, number)
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, forward)
-        code = int(asking.recv(64))
-    if code < 0:  # killed by a signal: so is this process, for a shell to see
-        signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    return code
 
 
 def serve(address: str) -> None:
@@ -85,6 +71,7 @@ def serve(address: str) -> None:
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
+    rehearse()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
         waiting.bind(address)
         waiting.listen()
@@ -101,10 +88,27 @@ def serve(address: str) -> None:
             asking.close()
 
 
+def rehearse() -> None:
+    """Run commands once, because a first run imports what is imported late, and compiles patterns and templates."""
+    before, here = dict(os.environ), Path.cwd()
+    with tempfile.TemporaryDirectory() as place, open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.chdir(place)
+        Path("dlc.toml").touch()
+        Path("examples").symlink_to(_EXAMPLES)
+        os.environ.update({"DLC_CACHE": "off", "XDG_STATE_HOME": place, "HOME": place})
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            for line in REHEARSED:
+                if code := run(dlc, line.split()):
+                    raise RuntimeError(f"dlc {line}: exit code {code}")
+        os.chdir(here)
+    os.environ.clear()
+    os.environ.update(before)
+
+
 def answer(asking: socket.socket) -> None:
     """Run the command of one connection in a process of its own, and tell its exit code; does not return."""
     asked, files, _, _ = socket.recv_fds(asking, _LARGEST, _FILES)
-    arguments, place, environment = json.loads(asked)
+    program, arguments, place, environment = marshal.loads(asked)
     child = os.fork()
     if child == 0:
         asking.close()
@@ -115,25 +119,49 @@ def answer(asking: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         sys.path[:0] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-        sys.argv = ["dlc", *arguments]
-        end(run())
+        end(run(dlc if program == "dlc" else script, arguments))
     asking.send(str(child).encode())
     asking.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
     os._exit(0)
 
 
-def run() -> int:
-    """The exit code of the command."""
-    from dlc.cli import main
-
+def run(main: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
+    """The exit code of a program."""
     try:
-        main()
+        main(arguments)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
     except BaseException as fault:  # noqa: BLE001 - as the interpreter does
         sys.excepthook(type(fault), fault, fault.__traceback__)
         return 1
     return 0
+
+
+def dlc(arguments: Sequence[str]) -> None:
+    """The command."""
+    from dlc.cli import main
+
+    sys.argv = ["dlc", *arguments]
+    main()
+
+
+def script(arguments: Sequence[str]) -> None:
+    """`python -`, `python -c TEXT` or `python FILE`, with arguments."""
+    name, *more = arguments
+    module = ModuleType("__main__")
+    if name == "-":
+        text, file, place = sys.stdin.read(), "<stdin>", ""
+    elif name == "-c":
+        text, file, place = more.pop(0), "<string>", ""
+    else:
+        text, file, place = Path(name).read_text(encoding="utf-8"), name, str(Path(name).resolve().parent)
+        module.__file__ = name
+    sys.argv, sys.modules["__main__"] = [name, *more], module
+    sys.path.insert(0, place)
+    exec(compile(text, file, "exec"), vars(module))
 
 
 def end(code: int) -> NoReturn:

@@ -6,6 +6,7 @@ Nothing is listed twice: a pass is found by its file's name (`plan_memory.py` ho
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,10 +37,7 @@ def dlc_backends() -> Iterable[Lazy]:
 @hookimpl
 def dlc_passes() -> Iterable[Lazy]:
     """Every file of `dlc/passes` that holds the class its name promises."""
-    for path in sorted((_CORE / "passes").glob("*.py")):
-        class_name = "".join(word.capitalize() for word in path.stem.split("_"))
-        if re.search(rf"^class {class_name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
-            yield Lazy(path.stem.replace("_", "-"), f"dlc.passes.{path.stem}:{class_name}")
+    return _passes()
 
 
 @hookimpl
@@ -59,9 +57,7 @@ def dlc_allocators() -> Iterable[Lazy]:
 @hookimpl
 def dlc_schedules() -> Iterable[Lazy]:
     """Every family that a file of `dlc/kernel/schedules` declares; their order is that of `FAMILIES` there."""
-    for path in sorted((_CORE / "kernel" / "schedules").glob("*.py")):
-        for found in _FAMILY.finditer(path.read_text(encoding="utf-8")):
-            yield Lazy(found["name"], f"dlc.kernel.schedules.{path.stem}:{found['type']}")
+    return _schedules()
 
 
 @hookimpl
@@ -82,13 +78,35 @@ def dlc_initializers() -> Iterable[Lazy]:
     return _training_parts("initializers")
 
 
-def _training_parts(*modules: str) -> Iterable[Lazy]:
+# A command asks several times, and a process may run many: what the files of this version declare stays the same.
+@cache
+def _passes() -> tuple[Lazy, ...]:
+    found: list[Lazy] = []
+    for path in sorted((_CORE / "passes").glob("*.py")):
+        class_name = "".join(word.capitalize() for word in path.stem.split("_"))
+        if re.search(rf"^class {class_name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+            found.append(Lazy(path.stem.replace("_", "-"), f"dlc.passes.{path.stem}:{class_name}"))
+    return tuple(found)
+
+
+@cache
+def _schedules() -> tuple[Lazy, ...]:
+    return tuple(
+        Lazy(found["name"], f"dlc.kernel.schedules.{path.stem}:{found['type']}")
+        for path in sorted((_CORE / "kernel" / "schedules").glob("*.py"))
+        for found in _FAMILY.finditer(path.read_text(encoding="utf-8"))
+    )
+
+
+@cache
+def _training_parts(*modules: str) -> tuple[Lazy, ...]:
     """The classes of modules of `dlc/training/step` that have a name for specs."""
-    for module in modules:
-        path = _CORE / "training" / "step" / f"{module}.py"
-        for text in path.read_text(encoding="utf-8").split("\nclass ")[1:]:
-            if found := _NAMED.search(text):
-                yield Lazy(found[1], f"dlc.training.step.{module}:{text.partition('(')[0]}")
+    return tuple(
+        Lazy(found[1], f"dlc.training.step.{module}:{text.partition('(')[0]}")
+        for module in modules
+        for text in (_CORE / "training" / "step" / f"{module}.py").read_text(encoding="utf-8").split("\nclass ")[1:]
+        if (found := _NAMED.search(text))
+    )
 
 
 @hookimpl

@@ -37,6 +37,8 @@ RESERVED = frozenset({"input", "constant", "splat", "call", "again", "item", "co
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
 _OF_PACKS: frozenset[Kind] = frozenset({"ops", "onnx_rules"})
 """What op packs offer."""
+_MANAGERS: "dict[str, tuple[Mapping[str, object], PluginManager]]" = {}
+"""Module → what its names meant, and its hook manager."""
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,22 @@ def _load(plugin: Plugin, kinds: tuple[Kind, ...]) -> Plugin | _Loaded:
 
 
 def hook_manager(module: ModuleType) -> "PluginManager":
-    """A hook manager for one plugin. A hook that dlc does not know is an error: it would never be called."""
+    """A hook manager for one plugin. A hook that dlc does not know is an error: it would never be called.
+
+    A command asks for the same plugins several times: the answer stays while the module's names mean the same objects.
+    """
     from pluggy import PluginManager
 
+    names = dict(vars(module))
+    if known := _MANAGERS.get(module.__name__):
+        before, manager = known
+        if len(before) == len(names) and all(before.get(name, _MANAGERS) is value for name, value in names.items()):
+            return manager
     manager = PluginManager("dlc")
     manager.add_hookspecs(hookspecs)
     manager.register(module)
     manager.check_pending()
+    _MANAGERS[module.__name__] = names, manager
     return manager
 
 

@@ -22,13 +22,17 @@ class EntryPoint:
     version: str
 
 
+_Found = tuple[list[tuple[str, str]], str, str]
+_KNOWN: dict[tuple[str, str], tuple[int, tuple[_Found, ...]]] = {}
+"""(directory, group) → when the directory changed, and what was found there."""
+
+
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """Entry points of `group` in every distribution on the path; the first of several copies of one counts."""
     found: list[EntryPoint] = []
     seen: set[str] = set()
     for directory in dict.fromkeys(os.path.realpath(entry or os.curdir) for entry in sys.path):
-        for points, metadata in _distributions(directory, group):
-            name, version = _header(metadata, "Name"), _header(metadata, "Version")
+        for points, name, version in _distributions(directory, group):
             plain = re.sub(r"[-_.]+", "-", name).lower()
             if plain not in seen:
                 seen.add(plain)
@@ -36,11 +40,25 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
     return tuple(found)
 
 
-def _distributions(directory: str, group: str) -> Iterator[tuple[list[tuple[str, str]], str]]:
-    """(entry points of the group, text of the metadata) of each distribution in `directory` that has any."""
-    if os.path.isfile(directory):
-        yield from _archived(directory, group)
-        return
+def _distributions(directory: str, group: str) -> tuple[_Found, ...]:
+    """(entry points of the group, name, version) of each distribution in `directory` that has any.
+
+    A command asks several times, and there may be hundreds: they are read again when one has come or gone.
+    """
+    try:
+        changed = os.stat(directory).st_mtime_ns
+    except OSError:
+        return ()
+    known = _KNOWN.get((directory, group))
+    if known is None or known[0] != changed:
+        found = (_archived if os.path.isfile(directory) else _installed)(directory, group)
+        parts = ((points, _header(text, "Name"), _header(text, "Version")) for points, text in found)
+        known = _KNOWN[directory, group] = changed, tuple(parts)
+    return known[1]
+
+
+def _installed(directory: str, group: str) -> Iterator[tuple[list[tuple[str, str]], str]]:
+    """(entry points of the group, text of the metadata)."""
     try:
         names = sorted(os.listdir(directory))
     except OSError:

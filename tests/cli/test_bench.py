@@ -17,6 +17,7 @@ from tests.cli.conftest import Dlc
 from tests.cli.models import evil, small
 from tests.conftest import Golden
 
+pytestmark = pytest.mark.usefixtures("small_caches")
 ROWS = 500
 """So that the only step takes longer than a clock needs to tell."""
 

@@ -93,6 +93,7 @@ def union(forms: Sequence[Any]) -> list[Any]:
     return [*([optional] if objects else []), *(json.loads(f) for f in others)]
 
 
+@pytest.mark.usefixtures("small_caches")
 @pytest.mark.parametrize("name", LINES)
 def test_form_of_the_document(
     dlc: Dlc, golden: Golden, program: Path, name: str, monkeypatch: pytest.MonkeyPatch

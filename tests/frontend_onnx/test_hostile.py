@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,15 +51,21 @@ def check(problem: DlcError) -> None:
     assert all(c == "\n" or c.isprintable() for c in str(problem))
 
 
+@cache
+def refused(change: Change) -> DlcError:
+    """The error of a model with one fault."""
+    return refusal(changed(change))
+
+
 @pytest.mark.parametrize(("change", "code"), ALL, ids=[c.__name__ for c, _ in ALL])
 def test_a_model_with_one_fault_is_refused_with_its_place_and_a_remedy(change: Change, code: str) -> None:
-    found = refusal(changed(change))
+    found = refused(change)
     assert {d.code for d in found.diagnostics} == {code}, str(found)
 
 
 def test_the_messages_are_these(golden: object) -> None:
     assert callable(golden)
-    golden("hostile.txt", "\n".join(f"# {c.__name__}\n{refusal(changed(c))}" for c, _ in ALL))
+    golden("hostile.txt", "\n".join(f"# {c.__name__}\n{refused(c)}" for c, _ in ALL))
 
 
 @pytest.mark.parametrize("end", range(0, 5000, 97))

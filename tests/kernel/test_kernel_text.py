@@ -76,7 +76,7 @@ def choice(a: Expr, b: Expr, c: Expr) -> Expr:
     return apply("select", a, b, c)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(any_expr(), st.one_of(st.none(), any_expr()), st.sampled_from([None, "add", "mul", "max", "min"]))
 def test_any_nest_survives_its_text(body: Expr, where: Expr | None, reduce: str | None) -> None:
     nest = Nest("r0", (AXES[0],), AXES, body, reduce, where)  # pyright: ignore[reportArgumentType]

@@ -99,7 +99,7 @@ def calls() -> Iterator[Mapping[str, int]]:
     yield from (dict(zip(SIZES, sizes, strict=True)) for sizes in product(*SIZES.values()))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(st.integers(0, 1 << 30))
 @pytest.mark.parametrize("machine", [Machine(0, 16), MACHINES["small-caches"]], ids=["scalars", "vectors"])
 def test_loops_compute_what_the_kernel_says_at_every_size(machine: Machine, seed: int) -> None:
@@ -111,7 +111,7 @@ def test_loops_compute_what_the_kernel_says_at_every_size(machine: Machine, seed
         np.testing.assert_allclose(got, wanted, 1e-5, 1e-5, err_msg=str(sizes))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(0, 1 << 30))
 def test_kernels_without_locals_compute_the_same_at_every_size(seed: int) -> None:
     kernel = open_kernel(seed)
