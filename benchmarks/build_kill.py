@@ -60,6 +60,7 @@ class Field:
 
     place: Path
     choose: random.Random
+    models: int = 2
     real: bool = False
     expected: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
     finished: int = 0
@@ -71,7 +72,7 @@ class Field:
         return self.place / "cache"
 
     def tasks(self) -> list[Task]:
-        return [Task(self.place / f"m{k}" / "net.onnx", target) for k in range(2) for target in TARGETS]
+        return [Task(self.place / f"m{k}" / "net.onnx", target) for k in range(self.models) for target in TARGETS]
 
     def start(self, task: Task, output: Path, *flags: str) -> int:
         """The id of a new process."""
@@ -112,6 +113,8 @@ def prepare(here: Field, processes: int) -> None:
         import_module(module)
     save(conv_net(SMALL), here.place / "m0" / "net.onnx")
     save(conv_net((Layer(5, 2, 1),), seed=3), here.place / "m1" / "net.onnx")
+    # The first build of a process imports and compiles what later ones, and forks, have.
+    assert run(here.tasks()[0].arguments(here.place / "first", "--cache", "off")) == 0
     start = time.monotonic()
     for task in here.tasks():
         output = here.place / "expected" / task.name
@@ -201,12 +204,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--models", type=int, default=2, choices=(1, 2))
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     faults: list[str] = []
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dlc-kill-") as folder:
-        here = Field(Path(folder), random.Random(options.seed))
+        here = Field(Path(folder), random.Random(options.seed), options.models)
         (here.place / "tmp").mkdir()
         os.environ |= {"TMPDIR": str(here.place / "tmp"), "PYTHONPATH": os.pathsep.join(sys.path[:3])}
         tempfile.tempdir = None
