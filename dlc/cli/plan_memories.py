@@ -22,14 +22,14 @@ def memories_text(plans: Mapping[str, Plan]) -> str:
         known = memories_document(plan)
         rows = [(f"memory of {name}" if name else "memory", "bytes", "accessed")]
         rows += [(m["name"], f"{m['bytes']:,} B", _bytes(m["accessed_bytes"])) for m in known["memories"]]
-        if copies := known["copies"]:
+        if known["copies"] or known["access_cost_without_copies"] is not None:
             before = (_bytes(m["accessed_bytes_without_copies"]) for m in known["memories"])
-            rows = [(*row, text) for row, text in zip(rows, ("without copies", *before), strict=True)]
+            rows = [(*row, text) for row, text in zip(rows, ("with copies=no", *before), strict=True)]
             least = f", at least {known['access_cost_bound']:,}" if known["access_cost_bound"] else ""
             cost = f"{known['access_cost']:,}"
             if (without := known["access_cost_without_copies"]) is not None:
                 cost = f"{without:,} → {cost}"
-            more = f"\n{copies_text(copies, known['copied_bytes'])}: accesses cost {cost}{least}"
+            more = f"\n{copies_text(known['copies'], known['copied_bytes'])}: accesses cost {cost}{least}"
         else:
             more = ""
         found.append(columns(rows, range(1, len(rows[0]))) + more)
@@ -37,9 +37,8 @@ def memories_text(plans: Mapping[str, Plan]) -> str:
 
 
 def memories_document(plan: Plan) -> dict[str, Any]:
-    """The same for programs; costs are relative to an access of a byte of the fastest memory."""
+    """The same for programs; costs are relative to each other. "Without copies" is the plan that `copies=no` gives."""
     facts = plan.facts
-
     return {
         "memories": [
             {

@@ -121,7 +121,7 @@ class Several:
         names = [r.name for r in self.memories.regions]
         found |= {f"accesses {name}": n for name, n in zip(names, self.accesses, strict=True)}
         found["access_cost"] = round(self.cost)
-        if before is not None and self.copies:
+        if before is not None and before is not self:
             found |= {f"accesses {name} without copies": n for name, n in zip(names, before.accesses, strict=True)}
             found["access_cost_without_copies"] = round(before.cost)
         return {**found, "access_cost_bound": math.ceil(floor - _LEAST * floor)} if floor else found
@@ -148,7 +148,7 @@ def several(plan: Plan, wanted: Wanted, memories: Memories, placer: Placer, repo
     assert not wrong, wrong
     for note in made.notes():
         report.note(note)
-    if made.copies:
+    if made is not plain:
         _tell_copies(made, plain, floor, report)
     whole = sum(made.sizes.values())
     before = [number for number, s in enumerate(made.plan.steps) if not isinstance(s, Copy)]
@@ -196,6 +196,8 @@ def _with_copies(
 
 def copies_text(count: int, copied: int) -> str:
     """So many copies of so many bytes in all."""
+    if not count:
+        return "no copies between memories"
     return f"{count} {'copy' if count == 1 else 'copies'} of {copied:,} B between memories"
 
 
@@ -209,7 +211,8 @@ def _tell_copies(made: Several, plain: Several | None, floor: float, report: Rep
         report.missed(
             names, f"{copy.type}, {copy.type.nbytes:,} B from {regions[source.digest]} to {regions[copy.digest]}"
         )
-    report.count("copies between memories", len(made.copies))
+    if made.copies:
+        report.count("copies between memories", len(made.copies))
     before = f"{plain.cost:,.0f} → " if plain else ""
     least = f", at least {floor:,.0f}" if floor else ""
     copied = copies_text(len(made.copies), sum(c.type.nbytes for c in made.copies))
