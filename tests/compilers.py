@@ -23,19 +23,20 @@ for word do
   [ "$word" = -O3 ] && word=-O1
   set -- "$@" "$word"
 done
+export CCACHE_DIR={folder}/ccache CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime
 exec {command} "$@"
 """
-_REMEMBERED = "env CCACHE_DIR={folder} CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime ccache"
 
 
 def write_compilers(folder: Path) -> None:
     """Make a directory of scripts, one for each compiler that is here; with ccache, equal texts are compiled once."""
     folder.mkdir(exist_ok=True)
-    before = _REMEMBERED.format(folder=shlex.quote(str(folder / "ccache"))) if shutil.which("ccache") else ""
+    ccache = shutil.which("ccache")
     for name in COMPILERS:
         if path := shutil.which(name):
             script = folder / name
-            script.write_text(_SCRIPT.format(command=f"{before} {shlex.quote(path)}"), encoding="utf-8")
+            command = shlex.join([ccache, path] if ccache else [path])
+            script.write_text(_SCRIPT.format(folder=shlex.quote(str(folder)), command=command), encoding="utf-8")
             script.chmod(0o755)
 
 
