@@ -90,6 +90,7 @@ def plan_curve(space: Workspace, prepared: Prepared) -> Outcome:
         for budget in BUDGETS:
             line.at(f"rematerialise within {budget:g} %")
             rows.append(_row(plan, replace(again, budget=float(budget), memory=None), places))
+    rows = [_best(rows, row) for row in rows]
     function = next((s.function for s in reversed(steps) if s.handle.kind == "plan" and s.handle.value is plan), "")
     return _outcome(str(prepared.pipeline.backend), function, plan, rows)
 
@@ -109,6 +110,16 @@ def _row(plan: Plan, again: Rematerialise, places: PlanMemory) -> Row:
         int(facts["repeated_steps"]),
         seconds,
     )
+
+
+def _best(rows: Sequence[Row], row: Row) -> Row:
+    """A row with the smallest peak that any search found within its budget."""
+    found = min(
+        (r for r in rows if r.extra_percent <= row.budget_percent), key=lambda r: (r.peak_bytes, r.extra_percent)
+    )
+    if found.peak_bytes == row.peak_bytes:
+        return row
+    return replace(found, budget_percent=row.budget_percent, cpu_seconds=row.cpu_seconds)
 
 
 def _outcome(target: str, function: str, plan: Plan, rows: Sequence[Row]) -> Outcome:

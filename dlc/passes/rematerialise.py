@@ -45,6 +45,9 @@ _OTHERS = frozenset(FUNCTIONS["final"] + FUNCTIONS["immediate"]) - LEARNING
 _OTHER_BUDGETS = (Fraction(1, 16), Fraction(1, 4), 4, 16, 64)
 """Multiples of the budget that are searched as well: with less and with more to spend, other orders are found."""
 
+_MIDDLE = Fraction(1, 5)
+"""Part of the work of all steps that is searched as well, whatever the budget is."""
+
 _FEWER = 4
 """How many times fewer states a search with another budget visits."""
 
@@ -145,7 +148,8 @@ class Rematerialise(Pass[Plan, Plan]):
         found = [settled(budget, given.order)]
         if len(given.order) <= SEARCHED:
             most = given.total * len(given.order)
-            others = {min(math.floor(factor * budget), most) for factor in _OTHER_BUDGETS} - {budget}
+            others = {min(math.floor(factor * budget), most) for factor in _OTHER_BUDGETS}
+            others = (others | {math.floor(_MIDDLE * given.total)}) - {budget}
             found += [settled(allowed, given.order, max(1, self.states // _FEWER)) for allowed in sorted(others)]
             orders = dict.fromkeys(made.order for made in found if made.order != given.order)
             found += [settled(budget, order) for order in orders]

@@ -32,7 +32,7 @@ GROUP = "dlc"
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BACKENDS: tuple[Kind, ...] = ("backends",)
 """All that it takes to load what was built."""
-RESERVED = frozenset({"input", "constant", "splat", "call", "again", "item", "cotangent", "if", "scan", "loop"})
+RESERVED = frozenset({"input", "constant", "splat", "call", "again", "copy", "item", "cotangent", "if", "scan", "loop"})
 """Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
 _HOOKS: Mapping[Kind, str] = {kind: f"dlc_{kind}" for kind in KINDS}
 _OF_PACKS: frozenset[Kind] = frozenset({"ops", "onnx_rules"})
