@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from published_plans import random_small, skyline
+from published_plans import by_update, random_small, skyline
 from resnet_tasks import HALF, Conv, Gradients, Step, resnet18
 from task_plans import Plan, checked, planned, without_reuse
 
@@ -195,9 +195,8 @@ def _file(name: str) -> TaskGraph:
 def _final(make: Callable[[], TaskGraph]) -> TaskGraph:
     """Every update after all other tasks: what a norm of all gradients asks for."""
     graph = make()
-    updates = [k for k, name in enumerate(graph.names) if name.startswith("WU")]
-    order = [k for k in range(len(graph.tasks)) if k not in updates] + updates
-    rest = tuple(range(len(order) - len(updates)))
+    others, updates = by_update(graph)
+    order, rest = others + updates, tuple(range(len(others)))
     tasks = tuple(replace(graph.tasks[k], after=rest if k in updates else ()) for k in order)
     return TaskGraph(tuple(graph.names[k] for k in order), tasks, graph.sizes, tuple(graph.costs[k] for k in order))
 

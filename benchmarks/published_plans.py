@@ -27,7 +27,7 @@ _KINDS = {"F": 0, "W": 1, "B": 2}
 def skyline(graph: TaskGraph, *, final: bool, seed: int | None = None) -> Plan:
     """Kind after kind, `simple-reuse`; `final` has all updates last. A seed exchanges some tensors within kinds."""
     steps = _steps(graph, final)
-    buffers, kinds = alone(graph, steps), _kinds(graph)
+    buffers, kinds = _alone(graph, steps), _kinds(graph)
     order = sorted(range(len(buffers)), key=lambda s: (kinds[s], s))
     if seed is not None:
         random = Random(seed)
@@ -41,7 +41,7 @@ def skyline(graph: TaskGraph, *, final: bool, seed: int | None = None) -> Plan:
 def random_small(graph: TaskGraph, *, seed: int) -> Plan:
     """Long-lived tensors, then the others in ten random orders, of which the best stays: `random-small`."""
     steps = _steps(graph, final=False)
-    buffers, kinds = alone(graph, steps), _kinds(graph)
+    buffers, kinds = _alone(graph, steps), _kinds(graph)
     short = [s for s, b in enumerate(buffers) if b.death - b.birth <= SHORT or kinds[s] == _KINDS["B"]]
     long = sorted(set(range(len(buffers))) - set(short), key=lambda s: (kinds[s], s))
     random = Random(seed)
@@ -52,7 +52,7 @@ def random_small(graph: TaskGraph, *, seed: int) -> Plan:
     return _placed(graph, steps, *min(tries))
 
 
-def alone(graph: TaskGraph, steps: Sequence[int]) -> Sequence[Buffer]:
+def _alone(graph: TaskGraph, steps: Sequence[int]) -> Sequence[Buffer]:
     """Per storage, from the first task that touches it to the last, nothing in place of anything."""
     touched: dict[int, list[int]] = {}
     for at, k in enumerate(steps):
@@ -62,8 +62,14 @@ def alone(graph: TaskGraph, steps: Sequence[int]) -> Sequence[Buffer]:
 
 
 def _steps(graph: TaskGraph, final: bool) -> list[int]:
-    updates = [k for k, name in enumerate(graph.names) if name.startswith("WU")] if final else []
-    return [k for k in range(len(graph.tasks)) if k not in updates] + updates
+    return [k for part in by_update(graph) for k in part] if final else list(range(len(graph.tasks)))
+
+
+def by_update(graph: TaskGraph) -> tuple[list[int], list[int]]:
+    """(the other tasks, those that update weights)."""
+    tasks = range(len(graph.tasks))
+    updates = [k for k in tasks if graph.names[k].startswith("WU")]
+    return [k for k in tasks if k not in updates], updates
 
 
 def _kinds(graph: TaskGraph) -> list[int]:

@@ -47,8 +47,7 @@ def memories_document(plan: Plan) -> dict[str, Any]:
                 "accessed_bytes": facts.get(f"accesses {name}"),
                 "accessed_bytes_without_copies": facts.get(f"accesses {name} without copies"),
             }
-            for name, size in plan.regions.items()
-            if name in plan.own_regions
+            for name, size in plan.own_regions.items()
         ],
         "copies": facts.get("copies", 0),
         "copied_bytes": facts.get("copied_bytes", 0),

@@ -65,7 +65,7 @@ class MemoryModel:
             # What may overwrite an input had better come after those who read it: they then need no copy of it.
             late = (k for v in results_of(call) for k in readers.get(over.get(v.digest, ""), ()))
             after += tuple(k for k in late if not place or place[calls[k].digest] < place[call.digest])
-            for a in call.operands:
+            for a in call.operands if over else ():
                 readers.setdefault(seen(a, outputs).digest, []).append(len(calls))
             reads = found.read(call)
             writer |= {v.digest: len(calls) for v in results_of(call) if v.digest in outputs}
@@ -153,6 +153,8 @@ def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> t
 
 def overwritten_inputs(graph: Graph, steps: Sequence[Op]) -> tuple[Input, ...]:
     """Inputs that a step reads when an output that may be written over them is, at least in part, already there."""
+    if not graph.aliases:
+        return ()
     writers = {step.digest: k for k, step in reversed(list(enumerate(steps)))}
     readers = {seen(x, writers).digest: k for k, step in enumerate(steps) for x in step.operands}
     found: list[Input] = []

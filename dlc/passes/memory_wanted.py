@@ -37,7 +37,8 @@ class Wanted:
         kept = overwritten_inputs(plan.graph, plan.steps)
         sizes = (*model.sizes, *(i.type.nbytes for i in kept))
         copies = {i.digest: len(model.sizes) + k for k, i in enumerate(kept)}
-        shown = {op.digest: copies[x.digest] for op in plan.graph.ops if (x := seen(op, position)).digest in copies}
+        ops = plan.graph.ops if copies else ()
+        shown = {op.digest: copies[x.digest] for op in ops if (x := seen(op, position)).digest in copies}
         storage = {**model.storage, **shown}
         tasks = _reading(model, shown)
         lives = lifetimes(tasks, sizes, order)

@@ -25,7 +25,7 @@ def is_view(op: Op) -> bool:
     return same and isinstance(op.body.nests[0].body, Load) and _same_order(op.body)
 
 
-def seen(op: Op, computed: Container[str] = ()) -> Op:
+def seen(op: Op, computed: Container[str]) -> Op:
     """The value that a view shows, through views of views; any other is itself, as are those that are `computed`."""
     while op.digest not in computed and is_view(op):
         op = op.operands[0]

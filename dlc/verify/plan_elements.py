@@ -39,7 +39,7 @@ def own_elements(plan: Plan, value: Op) -> Array | None:
 
 def is_too_large(plan: Plan) -> bool:
     """Whether a plan whose values lie between each other has more memory than is looked at here."""
-    return bool(plan.beside) and sum(plan.regions.values()) // _Tags(plan).unit > MOST_UNITS
+    return bool(plan.beside) and _Tags(plan).too_many
 
 
 def wrong_elements(plan: Plan) -> list[str]:
@@ -47,7 +47,8 @@ def wrong_elements(plan: Plan) -> list[str]:
 
     Empty for a plan that is right, has no places, or is too large to be looked at (`is_too_large`).
     """
-    return [*_Tags(plan).run()] if plan.slots and not is_too_large(plan) else []
+    tags = _Tags(plan)
+    return [*tags.run()] if plan.slots and not tags.too_many else []
 
 
 @dataclass
@@ -65,6 +66,11 @@ class _Tags:
         types = [t for op in plan.graph.ops for t in op.types]
         sizes = [t.dtype.itemsize for t in types] + [s.offset for s in slots] + [s.size for s in slots]
         return max(1, math.gcd(*sizes))
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the memory has more of them than are looked at."""
+        return sum(self.plan.regions.values()) // self.unit > MOST_UNITS
 
     def run(self) -> Iterator[str]:
         plan, unit = self.plan, self.unit
