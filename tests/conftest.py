@@ -2,16 +2,17 @@
 
 import gc
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Generator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
 
-from tests.compilers import choose_compilers, write_compilers
 from tests.lanes import mark_long, mark_quick, seconds_of_folders, write_slow
-from tests.tools import missing
+from tests.programs import SHARED, choose_programs, declared, write_programs
+from tests.tools import OTHERS, PACKAGES, missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
 #   pytest --hypothesis-profile=explore
@@ -28,8 +29,6 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 Golden = Callable[[str, str], None]
-SHARED = "TESTS_SHARED"
-"""The variable by which workers know the directory that they share."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,11 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell without job control starts what runs in the background with Ctrl-C ignored, and processes inherit that.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not is_worker(config):
         place = TemporaryDirectory(prefix="dlc-tests-")
         config.add_cleanup(place.cleanup)
         os.environ[SHARED] = place.name
-        write_compilers(Path(place.name, "compilers"))
+        write_programs(Path(place.name, "programs"))
 
 
 def pytest_collection() -> None:
@@ -73,7 +75,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # fixtures of the test build with it too
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    choose_compilers(Path(os.environ[SHARED], "compilers"), Path(item.nodeid.partition("::")[0]))
+    needed = [tool for mark in item.iter_markers("needs") for tool in mark.args]
+    tools = declared(item)
+    if unknown := tools - {*PACKAGES, *OTHERS}:
+        raise pytest.UsageError(f"tests/tools.py does not have {', '.join(sorted(unknown))}")
+    if absent := missing(needed):
+        pytest.skip(f"not installed: {absent}")
+    choose_programs(Path(os.environ[SHARED], "programs"), Path(item.nodeid.partition("::")[0]), tools)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        seen = ", ".join(["gcc", *sorted(declared(item))])
+        report.sections.append(("programs", f"this test sees {seen}: what else it uses it declares (tests/tools.py)"))
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -303,6 +303,7 @@ def test_a_program_without_a_build_id_is_named_by_its_digest(tmp_path: Path) -> 
     assert fingerprint(shutil.which("gcc") or "") != fingerprint(shutil.which("ld") or "")
 
 
+@pytest.mark.uses("clang")
 def test_the_toolchain_names_the_compiler_by_content() -> None:
     text = C.from_spec(Spec.parse("c{cc=gcc cpu=x86-64-v3}")).toolchain()
     assert re.search(r"^cc (build-id [0-9a-f]{40} \d+|sha256 [0-9a-f]{64})$", text, re.MULTILINE)

@@ -22,7 +22,7 @@ from tests.backend_c.models import plan_of, shell, small_net
 from tests.backend_c.test_build import EXAMPLE, driver, printed
 from tests.tools import is_here
 
-pytestmark = pytest.mark.skipif(not is_here("cmake"), reason="there is no CMake")
+pytestmark = pytest.mark.needs("cmake", "make")
 FIND = """\
 cmake_minimum_required(VERSION 3.13)
 project(example LANGUAGES C)

@@ -1,7 +1,6 @@
 """The option section: where the linker puts weights and arena."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ def sections(folder: Path, command: tuple[str, ...], weights: str) -> dict[str, 
 
 
 @pytest.mark.parametrize("weights", ["text", "incbin"])
-@pytest.mark.parametrize("cc", [*COMPILERS, *([CROSS[0]] if shutil.which(CROSS[0]) else [])])
+@pytest.mark.parametrize("cc", [*COMPILERS, pytest.param(CROSS[0], marks=pytest.mark.needs(CROSS[0]))])
 def test_weights_and_arena_lie_in_their_sections(cc: str, weights: str, tmp_path: Path) -> None:
     manifest = written(PLACED.format(weights=weights), tmp_path)
     found = sections(tmp_path, CROSS if cc == CROSS[0] else (cc,), weights)

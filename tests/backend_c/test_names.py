@@ -177,6 +177,7 @@ def test_sources_have_the_same_tokens_whatever_the_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.uses(*CXX_COMPILERS)
 def test_hostile_sources_compile_and_define_nothing_else(cc: str, tmp_path: Path) -> None:
     everything = " ".join(HOSTILE)
     graph = with_origins(sums(everything, everything + "b", everything), tuple(n for n in HOSTILE if n))

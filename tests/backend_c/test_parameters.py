@@ -209,6 +209,7 @@ def test_the_order_is_inputs_then_outputs_then_the_arena() -> None:
     assert prototype_of(Graph((a,), (Neg(a),), ("B",), ((0, 0),))) == "const float *A, float *B"  # may be one
 
 
+@pytest.mark.uses("clang", *CXX_COMPILERS)
 def test_names_that_c_could_take_for_something_else(tmp_path: Path) -> None:
     names = ("int", "NET_OK", "NULL", "arena", "9", "a b", "a_b", "net_run", "x[3]", "")
     graph = Graph(inputs := tuple(Input(n, SQUARE) for n in names), tuple(Neg(i) for i in inputs), names)

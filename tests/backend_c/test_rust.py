@@ -12,7 +12,6 @@ from dlc import Artifact, Report, Spec
 from tests.backend_c.models import content, plan_of, shell, small_net
 from tests.backend_c.test_cxx import rows
 from tests.backend_c.test_training_text import emitted, named
-from tests.tools import is_here
 
 OPTIONS = ("steps=yes profile=yes threads=4 pool=caller weights=map", "check=inputs threads=auto")
 MAIN = """\
@@ -59,7 +58,7 @@ def translated(place: Path) -> str:
     return re.sub(r" ?([(){}:;,*<>=\[\]]) ?", r"\1", re.sub(r"\s+", " ", made))
 
 
-@pytest.mark.skipif(not is_here("bindgen"), reason="there is no bindgen")
+@pytest.mark.needs("bindgen")
 def test_bindgen_translates_everything(headers: list[str], tmp_path: Path) -> None:
     for header in headers:
         (tmp_path / "net.h").write_text(header)
@@ -74,7 +73,7 @@ def test_bindgen_translates_everything(headers: list[str], tmp_path: Path) -> No
         assert functions(header)[-1] in own and not re.search(r"c_u?(long|short|char)|bindgen_|__", own)
 
 
-@pytest.mark.skipif(not (is_here("bindgen") and is_here("rustc")), reason="there is no Rust")
+@pytest.mark.needs("bindgen", "rustc")
 def test_rust_calls_a_program(tmp_path: Path) -> None:
     artifact = emit("weights=text")
     for name in ("net.h", "net.c", "net_weights.c"):

@@ -250,6 +250,7 @@ def test_as_many_as_the_process_may_use(sources: Callable[..., Path], builds: Be
 
 
 @pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.uses("clang")
 def test_programs_with_nothing_to_share(pool: str, builds: Bench, folder: Path) -> None:
     """They have the same interface."""
     w = Writer(0)

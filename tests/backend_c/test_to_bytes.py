@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -144,7 +143,7 @@ def test_what_is_rounded_stays_a_float(tmp_path: Path) -> None:
     np.testing.assert_array_equal(compiled(0, given)[0], run_kernel(kernel, given)[0])
 
 
-@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="there is no compiler for it")
+@pytest.mark.needs("arm-none-eabi-gcc")
 @pytest.mark.parametrize("cpu", ["cortex-m4", "cortex-m0"])
 def test_no_function_of_a_library_rounds(cpu: str, tmp_path: Path) -> None:
     target = target_for(cpu)

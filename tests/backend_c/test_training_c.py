@@ -91,6 +91,7 @@ def learnt(name: str) -> Array:
         *[(cc, "final", "cpu=native") for cc in COMPILERS[1:]],
     ],
 )
+@pytest.mark.uses("clang")
 def test_a_program_without_heap_learns_what_pytorch_learns(cc: str, updates: str, spec: str, tmp_path: Path) -> None:
     emitted(tmp_path, "mlp", f"{ADAM} updates={updates}", spec)
     own = ("-DOWN_ARENA",) if "arena=static" in spec else ()
@@ -116,6 +117,7 @@ def test_steps_that_are_summed_are_clean_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("updates", ["final", "immediate"])
+@pytest.mark.uses(*CXX_COMPILERS)
 def test_the_header_is_one_of_cxx(updates: str, tmp_path: Path) -> None:
     emitted(tmp_path, "mlp", f"updates={updates}", "cpu=generic")
     (tmp_path / "use.cpp").write_text(

@@ -55,6 +55,7 @@ def test_sources_have_the_same_tokens_whatever_the_names(name: str, updates: str
 
 
 @pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.uses(*CXX_COMPILERS)
 def test_hostile_sources_compile(cc: str, tmp_path: Path) -> None:
     everything = " ".join(HOSTILE)
     artifact = emitted(

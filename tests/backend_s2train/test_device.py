@@ -27,7 +27,6 @@ from dlc import DlcError
 from dlc.base.diagnostics import ExitCode
 from dlc.cli.frame import run
 from tests.backend_s2train.device_models import trained_program
-from tests.tools import is_here
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "s2train"
 STEP = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 1, 8, 8), "y": np.array([1, 3])}
@@ -225,12 +224,11 @@ def test_requests_that_are_none_end_the_conversation() -> None:
     assert link.time() == 0
 
 
+@pytest.mark.needs("iverilog")
 def test_the_example_in_verilog_agrees_with_dump_and_simulator(
     program: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Run by Icarus Verilog: on the files of a dump, and as a device; a unit that reads its mask otherwise is found."""
-    if not is_here("iverilog"):
-        pytest.skip("iverilog is not here")
     source = (EXAMPLE / "linear_backward.v").read_text()
     (tmp_path / "wrong.v").write_text(source.replace("masked && !mask", "masked && mask"))
     for name, file in (("right", EXAMPLE / "linear_backward.v"), ("wrong", tmp_path / "wrong.v")):

@@ -25,9 +25,9 @@ from tests.backend_s2train.programs import PROGRAMS
 from tests.cli.models import EVIL, evil
 from tests.cli.records import planned, record_of, steps_of
 from tests.models.zoo import light
-from tests.tools import missing, program
+from tests.tools import program
 
-pytestmark = pytest.mark.skipif(bool(missing(["chromium", "chromedriver"])), reason="needs a browser")
+pytestmark = pytest.mark.needs("chromium", "chromedriver")
 
 CHECKS = (Path(__file__).parent / "page.js").read_text()
 OUTLINE = "const s = getComputedStyle(document.activeElement); return [s.outlineStyle, parseFloat(s.outlineWidth)]"

@@ -15,6 +15,7 @@ import pytest
 
 from dlc.cli.terminal import size
 from tests.cli.models import small
+from tests.tools import TERMINAL
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -51,6 +52,7 @@ def on_terminal(arguments: list[str], **more: str) -> tuple[str, bytes]:
     return shown.decode(), out
 
 
+@pytest.mark.needs(TERMINAL)
 def test_progress_on_a_terminal_only() -> None:
     shown, out = on_terminal(["build", "small.onnx", "-o", "out"])
     assert "\x1b[" in shown  # a line that moves
@@ -65,6 +67,7 @@ def test_progress_on_a_terminal_only() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "more"), [(["-q"], {}), ([], {"CI": "true"}), ([], {"TERM": "dumb"})])
+@pytest.mark.needs(TERMINAL)
 def test_no_progress(arguments: list[str], more: dict[str, str]) -> None:
     shown, _ = on_terminal(["build", "small.onnx", "-o", "out", *arguments], **more)
     assert "\x1b" not in shown

@@ -20,6 +20,7 @@ from dlc.cli.frame import run as run_command
 from tests.cli.conftest import Dlc, steady
 from tests.cli.test_terminal import environment
 from tests.conftest import Golden
+from tests.tools import TERMINAL
 from tests.training.linear import Linear, blobs, save
 
 ROOT = Path(__file__).parent.parent.parent
@@ -332,6 +333,7 @@ def test_interrupted(dlc: Dlc, number: signal.Signals, document: bool) -> None:
     assert Path("l.csv").read_text() == log
 
 
+@pytest.mark.needs(TERMINAL)
 def test_a_bar_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     code = textwrap.dedent(CHILD).replace("0.1", "0.05")

@@ -25,10 +25,9 @@ from dlc.base.types import Array
 from dlc.cli.frame import run
 from dlc.cli.launched import launched
 from dlc.training.loop.checkpoint import read_checkpoint
-from tests.tools import is_here
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(not is_here("mpiexec"), reason="mpiexec is not here")
+pytestmark = pytest.mark.needs("mpiexec")
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 FEW = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none"}
 """As many ranks as are asked for, however few processors there are."""
@@ -156,7 +155,7 @@ def rank_of(rank: int, word: str) -> int:
     raise AssertionError("there is no such rank")
 
 
-@pytest.mark.skipif(not is_here("mpicc"), reason="mpicc is not here")
+@pytest.mark.needs("mpicc")
 def test_the_example_in_c(built: Path) -> None:
     source = ROOT / "examples" / "mpi_training" / "train_mpi.c"
     strict = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O1")

@@ -6,9 +6,9 @@ line, a line of its own for any lines, and runs of spaces are one space; `[exit 
 command fails. The blocks of a page run in order in one directory that starts with copies of `examples/` and of the
 example plugin. A block below `<!-- file: NAME -->` becomes that file of the directory. A block that cannot run there
 says why in a comment above it: `<!-- not run: REASON -->`; one that needs more than Python and gcc says what, `<!--
-needs: make -->`, and is left out where that is missing (`.ci/run` installs it). What another page runs, with the same
-outputs, has `<!-- run on: docs/PAGE.md -->`. The README's two commands have marks of their own, because `.ci/run` runs
-them as they stand.
+needs: make -->`, and is left out where that is missing (`.ci/run` installs it); other blocks do not see it. What
+another page runs, with the same outputs, has `<!-- run on: docs/PAGE.md -->`. The README's two commands have marks of
+their own, because `.ci/run` runs them as they stand.
 """
 
 import os
@@ -16,10 +16,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.programs import path_with
 from tests.tools import missing
 
 ROOT = Path(__file__).parents[2]
@@ -56,10 +57,14 @@ class Block:
             return "run by .ci/run"
         if self.elsewhere:
             return f"run on {self.elsewhere}"
-        if self.mark.startswith("needs: "):
-            absent = missing(self.mark.split()[1:])
-            return f"not installed: {absent}" if absent else ""
+        if absent := missing(self.needs):
+            return f"not installed: {absent}"
         return self.mark.partition("not run: ")[2] if self.mark.startswith("not run:") else ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The optional tools (tests/tools.py) without which it is left out; others it does not see."""
+        return tuple(self.mark.split()[1:]) if self.mark.startswith("needs: ") else ()
 
     @property
     def elsewhere(self) -> str:
@@ -116,11 +121,11 @@ class Shell:
         shutil.copytree(ROOT / "tests/plugin_example", home / "tests/plugin_example", ignore=ignored)
         return cls(home, cache or home / "cache", commands)
 
-    def run(self, script: str) -> tuple[int, str]:
+    def run(self, script: str, needs: Sequence[str] = ()) -> tuple[int, str]:
         """(exit code, everything printed) of a script; plugins that it installs go into the directory."""
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DLC_")},
-            "PATH": f"{self.commands}:{Path(sys.executable).parent}:{self.home / 'site/bin'}:{os.environ['PATH']}",
+            "PATH": f"{self.commands}:{Path(sys.executable).parent}:{self.home / 'site/bin'}:{path_with(needs)}",
             "HOME": str(self.home),
             "RUSTUP_HOME": os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")),  # where rustc is rustup's
             # Open MPI asks for these where tests run as root, on few processors.

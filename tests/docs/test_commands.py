@@ -44,7 +44,7 @@ def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path
 
 def check(block: Block, shell: Shell, script: str, expected: str | None) -> None:
     """Run one script; what it prints ends with `[exit code N]` where the page shows a failure."""
-    code, text = shell.run(script)
+    code, text = shell.run(script, block.needs)
     wanted, output = 0, expected
     if expected and (last := re.search(r"\n?\[exit code (\d+)\]\n?$", expected)):
         wanted, output = int(last[1]), expected[: last.start()]

@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.frontend_onnx.building import parse
 from tests.fuzz.batch import Ran
@@ -30,15 +32,21 @@ FOUND = Path(__file__).parent.parent / "data" / "fuzz"
 SAMPLE = 20
 
 
-@pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda p: p.stem)
-def test_a_fault_that_was_found_stays_mended(path: Path) -> None:
-    data = json.loads(path.read_text())
+def found_faults() -> list[ParameterSet]:
+    """Each with the compiler that it needs."""
+    files = {p.stem: json.loads(p.read_text()) for p in sorted(FOUND.glob("*.json"))}
+    return [pytest.param(d, marks=pytest.mark.needs(Case.from_json(d).tools.cc), id=n) for n, d in files.items()]
+
+
+@pytest.mark.parametrize("data", found_faults())
+def test_a_fault_that_was_found_stays_mended(data: dict[str, Any]) -> None:
     assert data["cause"], "say what was wrong"
     case = Case.from_json(data)
     (verdict,) = judged([case], case.tools, oracle=data.get("oracle", True))
     assert verdict.what == data.get("verdict", "same"), f"{verdict.kind}\n{verdict.detail}"
 
 
+@pytest.mark.uses("clang")
 @pytest.mark.parametrize("number", range(3))
 def test_a_sample_of_random_graphs(number: int) -> None:
     tools = TOOLS[number % len(TOOLS)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from importlib import import_module
@@ -22,6 +21,7 @@ from tests.frontend_onnx.quantising import read, statically_quantised
 from tests.models.building import Bench
 from tests.models.test_small_processors import CROSS, WARNINGS, stack_usage
 from tests.models.writing import Writer
+from tests.tools import COMPILERS
 
 ort: Any = import_module("onnxruntime")
 SIZE, CLASSES = 3 * 12 * 12, 10
@@ -93,13 +93,11 @@ def computed(folder: Path, cc: str, place: Path, x: np.ndarray[Any, Any]) -> np.
     return y
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang"])
+@pytest.mark.parametrize("cc", COMPILERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_machines_compute_the_same(
     kind: str, cc: str, sources: Mapping[tuple[str, str], Path], tmp_path: Path
 ) -> None:
-    if shutil.which(cc) is None:
-        pytest.skip(f"{cc} is not installed")
     x = inputs(SIZE).reshape(1, 3, 12, 12)
     found: list[np.ndarray[Any, Any]] = []
     for cpu in PROGRAMS:
@@ -138,7 +136,7 @@ COMPILED = {"cortex-m0": "cortex-m0", "cortex-m4": "cortex-m4", "riscv32": "host
 
 
 @pytest.mark.parametrize("level", ["-Os", "-O2"])
-@pytest.mark.parametrize("cpu", [cpu for cpu, cc in COMPILED.items() if shutil.which(CROSS[cc][0])])
+@pytest.mark.parametrize("cpu", [pytest.param(p, marks=pytest.mark.needs(CROSS[cc][0])) for p, cc in COMPILED.items()])
 def test_functions_take_no_more_stack_than_the_manifest_says(
     cpu: str, level: str, sources: Mapping[tuple[str, str], Path], tmp_path: Path
 ) -> None:
@@ -154,7 +152,7 @@ def test_functions_take_no_more_stack_than_the_manifest_says(
             assert used["net_call"] + used[entry] + kernels <= manifest(folder)["memory"]["stack_bytes"]
 
 
-@pytest.mark.skipif(not (shutil.which(CC) and shutil.which("qemu-system-arm")), reason="needs a Cortex-M4 under qemu")
+@pytest.mark.needs(CC, "qemu-system-arm")
 @pytest.mark.parametrize("cpu", ["cortex-m0", "cortex-m4"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_microcontroller_computes_the_same_step_by_step(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -78,7 +77,7 @@ def test_results(cpu: str, cc: str, sources: Mapping[str, Path], tmp_path: Path)
 
 
 @pytest.mark.parametrize("level", ["-Os", "-O2"])
-@pytest.mark.parametrize("cc", [name for name, (program, *_) in CROSS.items() if shutil.which(program)])
+@pytest.mark.parametrize("cc", [pytest.param(n, marks=pytest.mark.needs(p)) for n, (p, *_) in CROSS.items()])
 @pytest.mark.parametrize("cpu", PROGRAMS)
 def test_functions_take_no_more_stack_than_the_manifest_says(
     cpu: str, cc: str, level: str, sources: Mapping[str, Path], tmp_path: Path

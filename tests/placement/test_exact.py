@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from dataclasses import replace
@@ -25,6 +24,7 @@ from dlc.plugins.entry import Entry
 from dlc.verify.kit.allocators import GAPS, fits, repeats, tells_the_truth
 from dlc.verify.kit.check import Wrong
 from tests.placement.instances import DATA, load_buffers
+from tests.tools import SANITIZING
 
 ALLOCATORS: tuple[type[Allocator], ...] = (BranchAndBound, CpSat)
 
@@ -159,11 +159,9 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("cc", ["gcc", "clang"])
+@pytest.mark.parametrize("cc", SANITIZING)
 def test_the_search_is_clean_c99(cc: str, tmp_path: Path) -> None:
     """No warnings, and no fault that the sanitizers see, whatever the answer is."""
-    if shutil.which(cc) is None:
-        pytest.skip(f"{cc} is not installed")
     columns = [", ".join(map(str, column)) for column in zip(*GAPS[1], strict=True)]
     (tmp_path / "main.c").write_text(MAIN % tuple(columns))
     flags = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-g", "-fsanitize=address,undefined")
