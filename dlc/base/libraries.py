@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from hashlib import sha256
 
 _INFORMATION = re.compile(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
@@ -17,10 +16,9 @@ def versions(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {found.get(_plain(name), '?')}" for name in names)
 
 
-def fingerprint() -> str:
-    """SHA-256 over names and versions of all that is installed, and of Python."""
-    python = ".".join(map(str, sys.version_info[:3]))
-    return sha256("\n".join([python, *(f"{k} {v}" for k, v in sorted(installed().items()))]).encode()).hexdigest()
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in what `versions` gave."""
+    return tuple(part.rpartition(" ")[0] for part in text.split(", ") if part)
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import DlcError
-from dlc.base.libraries import fingerprint
+from dlc.base.libraries import names_in, versions
 from dlc.cache import Cache, Key, Record
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import StepRecord, files_of
@@ -38,6 +38,10 @@ class Circumstances:
     """What the backend said of its tools."""
     companions: tuple[tuple[str, str], ...] = ()
     """(path relative to the model, SHA-256) of files that the model refers to."""
+    libraries: tuple[str, ...] = ()
+    """Names of the libraries whose versions the keys of the steps hold."""
+    versions: str = ""
+    """Their versions when it ran."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +70,25 @@ def request_key(model: Path, model_digest: str, asked: Mapping[str, object], plu
     lines += [("asked", f"{name} {json.dumps(value, sort_keys=True)}") for name, value in sorted(asked.items())]
     lines += [("code", f"{package} {code_digest(package)}") for package in sorted({"dlc", *packages})]
     lines += [("plugin", f"{p.name} {p.module} {p.distribution} {p.version}") for p in packages.values()]
-    lines.append(("libraries", fingerprint()))
     return Key(tuple(lines))
+
+
+def libraries_of(steps: Iterable[StepRecord[Any]]) -> tuple[str, ...]:
+    """Names of the libraries whose versions are in the keys of steps. Others decide nothing about their results."""
+    lines = (value for step in steps for label, value in step.key.lines if label == "library")
+    return tuple(dict.fromkeys(name for line in lines for name in names_in(line)))
 
 
 def remember(cache: Cache, request: Key, circumstances: Circumstances, steps: Sequence[StepRecord[Any]]) -> None:
     """Keep the keys of a build's steps under the request's."""
+    libraries = libraries_of(steps)
     description = {
         "target": circumstances.target,
         "pipeline": circumstances.pipeline,
         "toolchain": circumstances.toolchain,
         "companions": circumstances.companions,
+        "libraries": libraries,
+        "versions": versions(libraries),
         "steps": [step.key.digest for step in steps],
         "functions": [step.function for step in steps],
     }
@@ -108,6 +120,8 @@ def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], st
             description["pipeline"],
             description["toolchain"],
             tuple(map(tuple, description["companions"])),
+            tuple(description["libraries"]),
+            description["versions"],
         )
         if not _holds(cache, found, root, toolchain):
             return None
@@ -120,6 +134,7 @@ def recall(cache: Cache, request: Key, root: Path, toolchain: Callable[[str], st
 
 def _holds(cache: Cache, found: Circumstances, root: Path, toolchain: Callable[[str], str]) -> bool:
     same = all(cache.source_digest(root / name) == digest for name, digest in found.companions)
+    same = same and versions(found.libraries) == found.versions
     return same and toolchain(found.target) == found.toolchain
 
 

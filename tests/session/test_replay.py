@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,39 @@ def test_another_compiler_is_noticed(tmp_path: Path) -> None:
     assert all(again[:-2]) and not any(again[-2:])  # emit and build depend on it, the passes do not
     compiler.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
     assert dlc("build", *arguments, cwd=tmp_path, env=env).returncode == 5
+
+
+def test_another_name_of_a_compiler_is_no_other_compiler(tmp_path: Path) -> None:
+    save(conv_net(()), tmp_path / "net.onnx")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "acme-cc-12").symlink_to(shutil.which("gcc") or "")
+    env = environment(PATH=f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    arguments = ("net.onnx", "-o", "out", "--cache-dir", "cache")
+    build(*arguments, "-t", "c{cc=gcc}", cwd=tmp_path, env=env)
+    first = contents(tmp_path / "out")
+    assert all(hits(build(*arguments, "-t", "c{cc=acme-cc-12}", cwd=tmp_path, env=env)))
+    assert contents(tmp_path / "out") == first
+
+
+def is_quick(*arguments: str, cwd: Path, env: Mapping[str, str]) -> bool:
+    """Whether a build is found by its request: without importing any pass."""
+    line = [sys.executable, "-X", "importtime", *command("build", *arguments)[1:]]
+    done = subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True, check=True)
+    return "dlc.passes" not in done.stderr
+
+
+def test_only_libraries_that_steps_used_are_part_of_the_request(tmp_path: Path) -> None:
+    """Another environment has other packages: they are no reason for the long way, which a cache that is only read
+    takes at every command."""
+    save(conv_net(()), tmp_path / "net.onnx")
+    arguments = ("net.onnx", *SOURCES, "-o", "out", "--cache-dir", "cache", "-q")
+    build(*arguments, cwd=tmp_path, env=environment())
+    for name, quick in (("other_package-1.0", True), ("numpy-0.1", False)):
+        place = tmp_path / name
+        (place / f"{name}.dist-info").mkdir(parents=True)
+        found = environment()
+        env = {**found, "PYTHONPATH": f"{place}{os.pathsep}{found['PYTHONPATH']}"}
+        assert is_quick(*arguments, "--cache", "ro", cwd=tmp_path, env=env) == quick, name
 
 
 def test_configuration_and_flags_are_part_of_the_request(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SCHEMA = "dlc.c/1"
 
 def public_options(options: Options) -> str:
     """The options in spec text, without what does not change the result (jobs) or names this machine (directories)."""
-    options = replace(options, jobs=0, cc=PurePath(options.cc).name, machine=PurePath(options.machine).name)
+    options = replace(options, jobs=0, machine=PurePath(options.machine).name)
     return str(options.placeless)
 
 

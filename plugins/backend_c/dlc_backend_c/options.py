@@ -39,7 +39,8 @@ class Options(Configurable):
     described: ClassVar[Mapping[str, Path]] = {}
     """Machines of plugins: name → file."""
 
-    cc: str = option("", "compiler; by default gcc or clang on PATH", runs=True)
+    cc: str = option("", "compiler; by default gcc or clang on PATH", runs=True, path=True)
+    """Results depend on what the compiler is, not on what it is called: `Toolchain.identity` is in their keys."""
     cpu: str = option(
         "native", f"what the code is for: this machine (native), or one by name: {', '.join(machine_file.names())}"
     )

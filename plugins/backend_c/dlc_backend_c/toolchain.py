@@ -82,7 +82,10 @@ def _identity(command: tuple[str, ...], size: int, mtime_ns: int) -> str:
     lines = _said(command).splitlines()
     version = next((x.strip() for x in lines if re.search(r"\bversion \d", x)), lines[0] if lines else "unknown")
     machine = next((x.partition(":")[2].strip() for x in lines if x.startswith("Target:")), "unknown")
-    facts = [f"cc {' '.join((Path(command[0]).name, *command[1:]))}", f"version {version}", f"machine {machine}"]
+    # A link and its target are one compiler: gcc, gcc-12 and x86_64-linux-gnu-gcc-12. But clang++, a link to clang,
+    # is one for another language.
+    called = Path(command[0] if "++" in Path(command[0]).name else os.path.realpath(command[0])).name
+    facts = [f"cc {' '.join((called, *command[1:]))}", f"version {version}", f"machine {machine}"]
     # gcc's driver is small: the compiler proper and the binary utilities are programs of their own.
     programs = [command[0], *_programs(lines), *filter(None, (shutil.which("ld"),))]
     named = {Path(p).name if k else "cc": p for k, p in enumerate(dict.fromkeys(programs))}
