@@ -1,12 +1,14 @@
 """Latency of whole models against onnxruntime, as many threads each, in one run with calls taking turns.
 
-    python benchmarks/peers.py [WORD…] [--threads 1] [--rounds 30] [--cpu native] [--json] [--layers]
+    python benchmarks/peers.py [WORD…] [--threads 1] [--rounds 30] [--pause 0] [--cpu native] [--json] [--layers]
 
 Prints per model the median of both, their ratio, the ratio of the least times, the difference of the outputs, and how
 much of the processor's measured multiply-add peak of one thread the compiled model reaches. With several threads the
-model is also built for one, which takes turns with the others: how much faster it is on all of them. `--layers` times
-every step of the compiled model by itself. WORD selects models by name; without any, those that have a limit run, and
-the command fails above it. Everything is written to a temporary directory.
+model is also built for one, which takes turns with the others: how much faster it is on all of them. With `--pause`
+each call comes so many milliseconds after the last one of the same program, as those of services do, five in a row
+before it is another program's turn. `--layers` times every step of the compiled model by itself. WORD selects models by
+name; without any, those that have a limit run, and the command fails above it. Everything is written to a temporary
+directory.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ from tests.models.zoo import LIGHT, bert, gpt, light, mobilenet_v2
 onnxruntime: Any = import_module("onnxruntime")
 LIMIT = 2.5
 """Times onnxruntime's median that these may take at most."""
+BLOCK = 5
+"""Calls of a program after a pause before it is another one's turn."""
 LIMITED = ("resnet50", "squeezenet", "bert")
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -107,7 +111,7 @@ def peer(path: Path, threads: int = 1) -> Any:
 
 
 def measure(
-    name: str, folder: Path, rounds: int, cpu: str, top: float, threads: int = 1
+    name: str, folder: Path, rounds: int, cpu: str, top: float, threads: int = 1, pause: float = 0.0
 ) -> tuple[dict[str, Any], Plan]:
     """One model: built, compared and timed."""
     path = folder / f"{name}.onnx"
@@ -127,12 +131,17 @@ def measure(
     error = max(float(np.max(np.abs(got[n] - want[n])) / np.max(np.abs(want[n]))) for n in names)
     own: list[tuple[float, float]] = []
     theirs: list[tuple[float, float]] = []
-    single: list[float] = []
-    for _ in range(rounds):
-        if threads > 1:
-            single.append(clocks(lambda: alone(given))[0])
-        own.append(clocks(lambda: model(given)))
-        theirs.append(clocks(lambda: other.run(None, given)))
+    single: list[tuple[float, float]] = []
+    turns = [(own, lambda: model(given)), (theirs, lambda: other.run(None, given))]
+    if threads > 1:
+        turns.insert(0, (single, lambda: alone(given)))
+    for done in range(0, rounds, BLOCK if pause else 1):
+        for times, call in turns:
+            if pause:
+                call()
+            for _ in range(min(BLOCK, rounds - done) if pause else 1):
+                time.sleep(pause)
+                times.append(clocks(call))
     (mine, busy), (onnx_wall, onnx_busy) = (
         [statistics.median(x) * 1e3 for x in zip(*t, strict=True)] for t in (own, theirs)
     )
@@ -145,7 +154,7 @@ def measure(
         "onnxruntime_milliseconds": onnx_wall,
         "percent_of_peak": 100 * 2 * macs / (busy * 1e-3) / (top * 1e9),
         "ratio_of_least": min(own)[0] / min(theirs)[0],
-        **(_speedup(single, [t for t, _ in own]) if threads > 1 else {}),
+        **(_speedup([t for t, _ in single], [t for t, _ in own]) if threads > 1 else {}),
         "relative_difference": error,
         "build_seconds": built,
     }, plan
@@ -187,6 +196,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=0, help="milliseconds between calls")
     parser.add_argument("--cpu", default="native")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--layers", action="store_true")
@@ -199,7 +209,7 @@ def main() -> None:
         folder = Path(directory)
         top = peak(target_for(options.cpu), folder)
         for name in names:
-            row, plan = measure(name, folder, options.rounds, options.cpu, top, options.threads)
+            row, plan = measure(name, folder, options.rounds, options.cpu, top, options.threads, options.pause / 1000)
             rows.append(row)
             if not options.json:
                 print(line(row), flush=True)

@@ -25,11 +25,13 @@ class Row:
     name: str
     version: str = ""
     times: Times | None = None
-    """None: it was not measured."""
+    """Of calls back to back; None: it was not measured."""
     reason: str = ""
     """Why not."""
     differences: tuple[Comparison, ...] = ()
     """Outputs of dlc's program against its own, those of equal type."""
+    paused: Times | None = None
+    """Of calls after a pause; None: they were not measured."""
 
     @property
     def agrees(self) -> bool:
@@ -58,6 +60,8 @@ class Result:
     """Why they were not, where that is not what the user asked for."""
     threads: int = 1
     """Of a call, at most."""
+    pause: float = 0.0
+    """Seconds before each call that is measured after a pause; 0: none is."""
 
     @property
     def own(self) -> Times:
@@ -76,19 +80,27 @@ class Result:
         """What part of the machine's operations per second that is, 0 to 1."""
         return self.rate / self.limits.operations if self.limits and self.rate is not None else None
 
-    def relative(self, row: Row) -> float | None:
-        """The median of a program in units of dlc's."""
-        return row.times.median / self.own.median if row.times else None
+    def relative(self, row: Row, *, paused: bool = False) -> float | None:
+        """The median of a program in units of dlc's; `paused`: of calls after a pause."""
+        return _ratio(_times(row, paused), _times(self.rows[0], paused))
 
-    def gain(self, of: Result, row: Row) -> float | None:
+    def gain(self, of: Result, row: Row, *, paused: bool = False) -> float | None:
         """How many times as long a program of this result takes in another one, of other threads."""
         other = next((r for r in of.rows if r.name == row.name), None)
-        return other.times.median / row.times.median if row.times and other and other.times else None
+        return _ratio(_times(other, paused), _times(row, paused)) if other else None
 
     def step_gain(self, of: Result, step: Measured) -> float | None:
         """The same of a step, which computes the same nodes in both, though perhaps not in the same order."""
         other = next((s for s in of.steps if s.work.nodes == step.work.nodes), None)
         return other.seconds / step.seconds if other and step.seconds else None
+
+
+def _times(row: Row, paused: bool) -> Times | None:
+    return row.paused if paused else row.times
+
+
+def _ratio(times: Times | None, unit: Times | None) -> float | None:
+    return times.median / unit.median if times and unit else None
 
 
 def differences(

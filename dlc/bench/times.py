@@ -24,6 +24,12 @@ _MOST_REST: Final = 0.2
 """Seconds after which threads that never rest are no longer waited for."""
 _AWAKE: Final = 0.003
 """Seconds of calls after a rest before the one that is measured."""
+PAUSE: Final = 0.08
+"""Seconds between calls of a service that has little to do."""
+_MOST_PAUSES: Final = 25
+"""Calls of each program after a pause, however many are asked for."""
+_BLOCK: Final = 5
+"""Calls after pauses before it is another program's turn."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,11 @@ class Length:
             return done >= self.rounds
         return done >= MOST_ROUNDS or (done >= LEAST_ROUNDS and elapsed >= self.seconds)
 
+    def pauses(self, pause: float) -> int:
+        """Calls after a pause of so many seconds."""
+        wanted = self.seconds / pause if self.rounds is None else self.rounds
+        return min(_MOST_PAUSES, max(int(wanted), 1 if self.rounds else LEAST_ROUNDS))
+
 
 def in_turn(
     calls: Mapping[Name, Callable[[], object]],
@@ -107,6 +118,38 @@ def in_turn(
             found[name].append(_seconds(calls[name]))
         done += 1
         on_round(done)
+    return {name: Times(seconds) for name, seconds in found.items()}
+
+
+def after_pauses(
+    calls: Mapping[Name, Callable[[], object]],
+    length: Length,
+    pause: float = PAUSE,
+    on_call: Callable[[int, int], None] = lambda done, of: None,  # noqa: ARG005
+) -> dict[Name, Times]:
+    """Times of calls that come some time after the last one of the same program, as those of a service do.
+
+    Threads sleep and caches are cold then. Programs take turns after a few calls: the first call after another
+    program's is not measured, so that nothing but the pause lies between two calls.
+
+    Args:
+        calls: Name → what calls the program once.
+        length: How long to measure each program, at most 25 calls.
+        pause: Seconds.
+        on_call: Told how many calls are done, and of how many.
+    """
+    count = length.pauses(pause)
+    found: dict[Name, list[float]] = {name: [] for name in calls}
+    done = 0
+    while done < count:
+        block = min(_BLOCK, count - done)
+        for number, (name, call) in enumerate(calls.items()):
+            call()
+            for k in range(block):
+                time.sleep(pause)
+                found[name].append(_seconds(call))
+                on_call(done * len(calls) + number * block + k + 1, count * len(calls))
+        done += block
     return {name: Times(seconds) for name, seconds in found.items()}
 
 

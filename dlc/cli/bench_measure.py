@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,16 +51,19 @@ def measure(
     seed: int,
     names: tuple[str, ...],
     length: Length,
+    pause: float,
 ) -> tuple[Result, ...]:
-    """A result for each number of threads."""
+    """A result for each number of threads; `pause` in seconds, 0: calls after a pause are not measured."""
     from dlc.cli.programs import gather_feeds, tell_random
 
     feeds, random = gather_feeds(opened[0].program, files, seed)
     tell_random(terminal, random, seed)
     sides = [_side(terminal, each, names, feeds) for each in opened]
-    times, steps = _times(terminal, sides, feeds, length)
-    made = zip(sides, times, steps, strict=True)
-    return tuple(_result(side, names, t, s, (subject, seed, random)) for side, t, s in made)
+    calls = [_calls(side, feeds) for side in sides]
+    times, steps = _times(terminal, sides, calls, feeds, length)
+    paused = _paused_times(terminal, calls, length, pause)
+    made = zip(sides, times, paused, steps, strict=True)
+    return tuple(_result(side, names, t, p, s, (subject, seed, random, pause)) for side, t, p, s in made)
 
 
 @dataclass(frozen=True)
@@ -92,19 +95,21 @@ def _result(
     side: _Side,
     names: tuple[str, ...],
     times: Mapping[str, Times],
+    paused: Mapping[str, Times],
     steps: Sequence[Any],
-    about: tuple[str, int, tuple[str, ...]],
+    about: tuple[str, int, tuple[str, ...], float],
 ) -> Result:
     from dlc.bench.result import OWN, Result, Row
     from dlc.bench.steps import measured, works
     from dlc.version import __version__
 
     opened, limits = side.opened, side.limits
-    subject, seed, random = about
+    subject, seed, random, pause = about
     own = works(opened.plan) if opened.plan else ()
     known = [w.operations for w in own if w.operations is not None]
     rows = [Row(OWN, __version__, times[OWN])]
     rows += [side.absent.get(n) or _row(side.peers[n], times[n], side.found, opened.backend) for n in names]
+    rows = [replace(row, paused=paused.get(row.name)) for row in rows]
     return Result(
         subject,
         opened.backend.brief,
@@ -116,6 +121,7 @@ def _result(
         measured(own, steps, limits) if limits else (),
         opened.no_steps,
         opened.backend.threads_of_call(),
+        pause,
     )
 
 
@@ -144,25 +150,56 @@ def _row(peer: Peer, times: Times, own: Mapping[str, Array], backend: Backend) -
     return Row(peer.name, peer.version, times, differences=differences(own, peer.run(), backend.tolerance))
 
 
-def _times(
-    terminal: Terminal, sides: Sequence[_Side], feeds: dict[str, Array], length: Length
-) -> tuple[list[dict[str, Times]], list[list[Any]]]:
-    """Of each side times of every program by name, and of every round the seconds of every step."""
+Calls = Mapping[str, Callable[[], object]]
+"""What calls each program once, by name."""
+
+
+def _buffers(side: _Side) -> dict[str, Array]:
     import numpy as np
 
+    return {name: np.empty_like(array) for name, array in side.found.items()}
+
+
+def _calls(side: _Side, feeds: dict[str, Array]) -> Calls:
+    """Calls of dlc's program and the others."""
+    from dlc.bench.result import OWN
+    from dlc.cli.programs import call
+
+    own = partial(call, side.opened.program, feeds, _buffers(side))
+    return {OWN: own, **{name: peer.run for name, peer in side.peers.items()}}
+
+
+def _paused_times(terminal: Terminal, calls: Sequence[Calls], length: Length, pause: float) -> list[dict[str, Times]]:
+    """Of each side times of every program by name, of calls after a pause."""
+    from dlc.bench.times import after_pauses
+
+    if not pause:
+        return [{} for _ in calls]
+    every = {(k, name): one for k, side in enumerate(calls) for name, one in side.items()}
+    with terminal.bar(length.pauses(pause) * len(every)) as bar:
+
+        def shown(done: int, of: int) -> None:
+            if bar.due:
+                bar.at(done, f"call {done:,} of {of:,} after a pause")
+
+        times = after_pauses(every, length, pause, shown)
+    return [{name: t for (k, name), t in times.items() if k == n} for n in range(len(calls))]
+
+
+def _times(
+    terminal: Terminal, sides: Sequence[_Side], own: Sequence[Calls], feeds: dict[str, Array], length: Length
+) -> tuple[list[dict[str, Times]], list[list[Any]]]:
+    """Of each side times of every program by name, back to back, and of every round the seconds of every step."""
     from dlc.bench.result import OWN
     from dlc.bench.times import in_turn
-    from dlc.cli.programs import call
 
     calls: dict[tuple[int, str], Callable[[], object]] = {}
     steps: list[list[Any]] = [[] for _ in sides]
     for k, side in enumerate(sides):
-        buffers = {name: np.empty_like(array) for name, array in side.found.items()}
-        program, profiler, profiled = side.opened.program, side.opened.profiler, side.opened.profiled
-        calls[k, OWN] = partial(call, program, feeds, buffers)
-        calls |= {(k, name): peer.run for name, peer in side.peers.items()}
+        profiler, profiled = side.opened.profiler, side.opened.profiled
+        calls |= {(k, name): one for name, one in own[k].items()}
         if profiler is not None and profiled is not None:
-            calls[k, _STEPS] = partial(_add_steps, steps[k], profiler, profiled, feeds, buffers)
+            calls[k, _STEPS] = partial(_add_steps, steps[k], profiler, profiled, feeds, _buffers(side))
     many = max(side.opened.backend.threads_of_call() for side in sides) > 1
     with terminal.bar(length.rounds) as bar:
 

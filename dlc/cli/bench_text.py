@@ -29,8 +29,10 @@ def bench_text(record: Record) -> str:
     alone = len(runs) == len(first.programs) == 1
     count = first.programs[0].calls
     calls = f"{count:,} call{'s' * (count != 1)}" if alone else f"{count:,} calls of each, in turn"
-    lines = [f"{escape(record.model)}: {calls}", columns(rows, right=range(1, len(rows[0]) - 1))]
+    back = f"{calls}, back to back" if count != 1 else calls
+    lines = [f"{escape(record.model)}: {back}", columns(rows, right=range(1, len(rows[0]) - 1))]
     lines += dict.fromkeys(f"{p.name}: {escape(p.reason)}" for r in runs for p in r.programs if p.reason)
+    lines += _paused(runs)
     lines += [f"steps: not measured: {escape(first.no_steps)}"] * bool(first.no_steps)
     return "\n".join([*lines, *(_several_steps(runs) if others else _steps(first))])
 
@@ -46,6 +48,23 @@ def _cells(run: Run, program: ProgramTimes) -> list[str]:
     per_second = 1000 / program.median_ms
     shown = f"{per_second:,.0f}" if program.median_ms < 100 else f"{per_second:.2f}"
     return [name, *times, shown, _giga(rate), _percent(part), _times(program.relative_time), differs]
+
+
+def _paused(runs: Sequence[Run]) -> list[str]:
+    """Programs that were called after a pause, for each number of threads."""
+    found = [(r, p, p.after_pause) for r in runs for p in r.programs if p.after_pause]
+    if not found:
+        return []
+    several = len(runs) > 1
+    rows = [["program", *["threads"] * several, "median", "p10", "p90", "time", *["gain"] * several]]
+    for run, p, t in found:
+        times = (duration(x) for x in (t.median_ms, t.p10_ms, t.p90_ms))
+        name, count, gain = f"{p.name} {p.version}".strip(), [str(run.threads)] * several, [_times(t.gain)] * several
+        rows.append([name, *count, *times, _times(t.relative_time), *gain])
+    calls = found[0][2].calls
+    each = f" call{'s' * (calls != 1)}" if len(found) == 1 else " calls of each"
+    head = f"{calls:,}{each}, {found[0][0].pause_ms or 0:g} ms after the last one"
+    return ["", head, columns(rows, right=range(1, len(rows[0])))]
 
 
 def _times(ratio: float | None) -> str:

@@ -11,6 +11,7 @@ from dlc.record.record import (
     MachineLimits,
     MemoryLimit,
     OutputDifference,
+    PausedTimes,
     ProgramTimes,
     Record,
     Run,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dlc.api.profile import Limits
     from dlc.bench.result import Result, Row
     from dlc.bench.steps import Measured
+    from dlc.bench.times import Times
 
 
 def with_runs(record: Record | None, results: Sequence[Result]) -> Record:
@@ -51,6 +53,7 @@ def run_of(result: Result, first: Result) -> Run:
         _limits(result.limits) if result.limits else None,
         tuple(_step(s, result.step_gain(first, s)) for s in result.steps),
         result.no_steps,
+        result.pause * 1000 if result.pause else None,
     )
 
 
@@ -74,7 +77,13 @@ def _program(result: Result, row: Row, first: Result) -> ProgramTimes:
         result.relative(row),
         tuple(OutputDifference(d.name, bool(d.ok), _number(d.max_abs), _number(d.max_rel)) for d in row.differences),
         result.gain(first, row),
+        _paused(result, row, row.paused, first) if row.paused else None,
     )
+
+
+def _paused(result: Result, row: Row, times: Times, first: Result) -> PausedTimes:
+    relative, gain = result.relative(row, paused=True), result.gain(first, row, paused=True)
+    return PausedTimes(len(times.seconds), times.median, times.p10, times.p90, relative, gain)
 
 
 def _step(s: Measured, gain: float | None) -> StepTimes:

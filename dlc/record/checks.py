@@ -50,6 +50,8 @@ def _run(where: str, run: Run) -> Iterator[str]:
         times = (p.median_ms, p.p10_ms, p.p90_ms, p.calls_per_second, p.relative_time)
         if p.measured and any(t is None or t <= 0 for t in times):
             yield f"{where} has a program without times"
+        if p.after_pause and (run.pause_ms is None or run.pause_ms <= 0 or p.after_pause.median_ms <= 0):
+            yield f"{where} has calls after no pause, or without times"
         for d in p.outputs:
             if any(isinstance(x, str) and x not in ("inf", "-inf", "nan") for x in (d.max_abs, d.max_rel)):
                 yield f"{where} has a difference that is no number"

@@ -235,8 +235,26 @@ class OutputDifference:
 
 
 @dataclass(frozen=True)
+class PausedTimes:
+    """Calls of a program, each some time after the last one, as those of a service come."""
+
+    calls: int
+    """That were measured."""
+    median_ms: float
+    """Of a call."""
+    p10_ms: float
+    """10th percentile."""
+    p90_ms: float
+    """90th percentile."""
+    relative_time: float | None
+    """The median in units of dlc's after a pause."""
+    gain: float | None
+    """How many times as long it takes in the first run, of other threads, after a pause."""
+
+
+@dataclass(frozen=True)
 class ProgramTimes:
-    """A program that was called in turn with the others; the first one is dlc's."""
+    """A program that was called in turn with the others, its calls back to back; the first one is dlc's."""
 
     name: str
     """dlc, or a runtime."""
@@ -262,6 +280,8 @@ class ProgramTimes:
     """Its outputs against dlc's."""
     gain: float | None
     """How many times as long it takes in the first run, of other threads."""
+    after_pause: PausedTimes | None = None
+    """Of calls after a pause; null: not measured."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +342,8 @@ class Run:
     """In the order of the plan."""
     no_steps: str = ""
     """Why they are not measured, where that is not what the user asked for."""
+    pause_ms: float | None = None
+    """Before each call that is measured after a pause; null: none is."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from tests.training.nets import NETS, module_of
 
 Maker = Callable[[], onnx.ModelProto]
 PROGRAM = Path(__file__).parent / "programs" / "threads.c"
+PLACES = PROGRAM.with_name("places.c")
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wno-psabi")
 MOST = 8
 POOLS = ("own", "openmp", "caller")
@@ -195,11 +196,11 @@ def sources(builds: Bench, folder: Path) -> Callable[[str], Path]:
     return write
 
 
-def run(place: Path, cc: str, pool: str, *flags: str) -> None:
+def run(place: Path, cc: str, pool: str, *flags: str, main: Path = PROGRAM) -> None:
     own = {"own": ("-pthread",), "openmp": ("-fopenmp",), "caller": ("-pthread",)}[pool]
     macro = f"-DPOOL={pool.upper()}"
-    program = f"run-{cc}-{'-'.join(f.strip('-').partition('=')[0] for f in flags)}"
-    command = (cc, *STRICT, "-O0", *own, *flags, macro, str(PROGRAM), "net.c", "net_weights.c", "-I.", "-lm")
+    program = f"{main.stem}-{cc}-{'-'.join(f.strip('-').partition('=')[0] for f in flags)}"
+    command = (cc, *STRICT, "-O0", *own, *flags, macro, str(main), "net.c", "net_weights.c", "-I.", "-lm")
     shell(*command, "-o", program, cwd=place)
     assert not shell(f"./{program}", cwd=place)
 
@@ -220,6 +221,18 @@ def test_children(pool: str, sources: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize("cc", THREAD_SANITIZING)
 def test_races(cc: str, pool: str, sources: Callable[[str], Path]) -> None:
     run(sources(pool), cc, pool, *SANITIZE_THREADS, "-g")
+
+
+@pytest.mark.parametrize("cc", THREAD_SANITIZING[:1])
+def test_systems_without_affinity(cc: str, sources: Callable[[str], Path]) -> None:
+    """They use all threads, here more than there are processors, which offer them to each other while they wait."""
+    run(sources("own"), cc, "own", *SANITIZE_THREADS, "-g", "-DNET_NO_AFFINITY")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_threads_stay_off_the_processor_of_their_caller(sources: Callable[[str], Path]) -> None:
+    """Unless the process is restricted, or somebody has pinned them."""
+    run(sources("own"), COMPILERS[0], "own", main=PLACES)
 
 
 @pytest.mark.parametrize("cc", THREAD_SANITIZING[:1])

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from dlc.bench.times import LEAST_ROUNDS, Length, Times, in_turn
+from dlc.bench.times import LEAST_ROUNDS, Length, Times, after_pauses, in_turn
 
 
 def test_percentiles() -> None:
@@ -41,6 +41,26 @@ def test_seconds_are_at_least_a_few_rounds() -> None:
     found = in_turn({"x": lambda: None}, Length(seconds=0.0), told.append)
     assert len(found["x"].seconds) == LEAST_ROUNDS
     assert told == [1, 2, 3, 4, 5]
+
+
+def test_calls_after_a_pause() -> None:
+    began: list[tuple[str, float]] = []
+    calls = {name: lambda name=name: began.append((name, time.perf_counter())) for name in "ab"}
+    told: list[tuple[int, int]] = []
+    found = after_pauses(calls, Length(rounds=7), 0.004, lambda done, of: told.append((done, of)))
+    assert {name: len(times.seconds) for name, times in found.items()} == {"a": 7, "b": 7}
+    # Blocks of five and two calls, and before each one that is not measured.
+    assert "".join(name for name, _ in began) == "a" * 6 + "b" * 6 + "a" * 3 + "b" * 3
+    assert all(t - s >= 0.004 for (a, s), (b, t) in pairwise(began) if a == b)
+    assert told == [(k, 14) for k in range(1, 15)]
+
+
+@pytest.mark.parametrize(
+    ("length", "count"),
+    [(Length(3), 3), (Length(500), 25), (Length(seconds=0.8), 10), (Length(seconds=0.0), LEAST_ROUNDS)],
+)
+def test_numbers_of_calls_after_a_pause(length: Length, count: int) -> None:
+    assert length.pauses(0.08) == count
 
 
 def test_threads_that_look_for_work_rest_before_another_is_measured() -> None:

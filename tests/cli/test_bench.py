@@ -122,6 +122,33 @@ def test_several_numbers_of_threads(dlc: Dlc, model: Path, fake: Fake) -> None:
     assert re.search(r"^ +0 .*bias, product, positive$", text, re.MULTILINE)
 
 
+def test_calls_after_a_pause(dlc: Dlc, model: Path, fake: Fake) -> None:
+    fake(Runtime(seconds=0.002))
+    options = "--rounds", "4", "--no-kernels", "--against", "onnxruntime"
+    several = *options, "--threads", "1,2", "--pause", "5", "--record", "bench.json", "--html", "bench.html"
+    found = dlc("bench", model, *several, "--json").document
+    (other,) = found["others"]
+    assert found["pause_ms"] == other["pause_ms"] == 5.0
+    for one, two in zip(found["programs"], other["programs"], strict=True):
+        own, more = one["after_pause"], two["after_pause"]
+        assert own["calls"] == more["calls"] == 4
+        assert own["p10_ms"] <= own["median_ms"] <= own["p90_ms"]
+        assert own["gain"] == 1.0
+        assert more["gain"] == pytest.approx(own["median_ms"] / more["median_ms"])
+    mine, theirs = found["programs"]
+    assert mine["after_pause"]["relative_time"] == 1.0
+    ratio = theirs["after_pause"]["median_ms"] / mine["after_pause"]["median_ms"]
+    assert theirs["after_pause"]["relative_time"] == pytest.approx(ratio)
+    assert "5 ms after the last call" in Path("bench.html").read_text()
+    assert dlc("report", "bench.json").code == ExitCode.OK
+    text = dlc("bench", model, *options).out
+    assert "small.onnx: 4 calls of each, in turn, back to back" in text
+    assert "4 calls of each, 80 ms after the last one" in text
+    none = dlc("bench", model, *options[:-1], "openvino", "--pause", "0", "--json").document
+    assert none["pause_ms"] is None
+    assert [p["after_pause"] for p in none["programs"]] == [None, None]
+
+
 @pytest.mark.parametrize("threads", ["0", "1,", "two"])
 def test_what_is_no_number_of_threads(dlc: Dlc, model: Path, threads: str) -> None:
     ran = dlc("bench", model, "--threads", threads)

@@ -39,6 +39,17 @@ Seconds = Annotated[
         help="How long to measure, in place of --rounds; at least five rounds. [default: 2]",
     ),
 ]
+Pause = Annotated[
+    float,
+    typer.Option(
+        "--pause",
+        metavar="MS",
+        min=0.0,
+        show_default="80",
+        help="Also measure calls that come so many milliseconds after the last one, as those of services do; 0: only "
+        "calls back to back.",
+    ),
+]
 Against = Annotated[
     str,
     typer.Option(
@@ -88,6 +99,7 @@ def bench(
     seed: Seed = 0,
     rounds: Rounds = None,
     seconds: Seconds = None,
+    pause: Pause = 80.0,
     against: Against = "",
     kernels: Kernels = None,
     threads: Threads = "",
@@ -100,7 +112,8 @@ def bench(
     """Measure how fast a model or program is: per call, per step, against this machine's limits and other runtimes.
 
     Programs are called in turn, so that what else the machine does slows all of them. Times are those of whole calls
-    from Python: median, 10th and 90th percentile. Per step: time, share of all steps, operations, bytes, and how much
+    from Python: median, 10th and 90th percentile; of calls back to back, and of calls after a pause, when threads sleep
+    and caches are cold. Per step: time, share of all steps, operations, bytes, and how much
     it reaches of what multiply-adds, caches and memory of this machine allow, which is measured in the same run.
 
     Exit code 3 if outputs differ from those of another runtime by more than dlc verify allows.
@@ -119,7 +132,7 @@ def bench(
     space = Workspace.open(terminal, cache)
     with ExitStack() as stack:
         opened = _opened(stack, space, options.of(subject), kernels, max_memory, counts)
-        results = measure(terminal, opened, subject, inputs or [], seed, names, length)
+        results = measure(terminal, opened, subject, inputs or [], seed, names, length, pause / 1000)
     build = opened[0].record() if opened[0].record and (html or record) else None
     whole = with_runs(build, results)
     _write(whole, html, record)

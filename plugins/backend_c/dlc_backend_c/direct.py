@@ -95,10 +95,12 @@ class Direct:
         held: list[Array] = []  # until the call is over: what lends its memory may go away with the array over it
         for k, t in enumerate(self._inputs):
             value = given.get(t.name)
-            if is_foreign(value):
-                held.append(value := as_array("input", t.name, value))
             if not t.is_type_of(value):
-                return None
+                if not is_foreign(value):
+                    return None
+                held.append(value := as_array("input", t.name, value))
+                if not t.is_type_of(value):
+                    return None
             if t.allowed is not None:
                 t.allowed.check(t.name, value)
             sources[k] = lent(value)
@@ -131,7 +133,8 @@ class Direct:
 
     def _named(self, args: tuple[object, ...]) -> Mapping[str, object]:
         """Positional arguments by name; of another number of them, none."""
-        if len(args) == 1 and isinstance(args[0], Mapping):
+        # A check against an abstract class takes as long as the rest of this when a call comes after a pause.
+        if len(args) == 1 and (type(args[0]) is dict or isinstance(args[0], Mapping)):
             return cast("Mapping[str, object]", args[0])
         named = zip((t.name for t in self._inputs), args, strict=False)
         return dict(named) if len(args) == len(self._inputs) else {}
