@@ -57,6 +57,7 @@ def check(program: Path | str, place: Path) -> None:
     np.testing.assert_allclose(printed(shell(program, cwd=place)), want.ravel(), rtol=1e-4)
 
 
+@pytest.mark.uses("pkg-config")
 def test_an_installation_may_move(tmp_path: Path) -> None:
     """The program is called as a target of CMake itself, and needs another package."""
     emit("lib=none threads=2 cpu=generic flags=-O0 prefix=test", tmp_path / "test")

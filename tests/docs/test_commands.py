@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests import warm
 from tests.docs.blocks import PAGES, ROOT, Block, Shell, agrees, shell_blocks, steps, working_blocks
@@ -26,7 +27,17 @@ OWN_PROCESSES = ("docs/distributed.md", "docs/s2train-host.md")
 """Pages where other programs start dlc and speak to it."""
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(not b.skipped for b in shell_blocks(p))], ids=name_of)
+def run_pages() -> list[ParameterSet]:
+    """Pages with commands; those of which a part needs optional tools, which the rest does not see, have a mark."""
+    found = {p: shell_blocks(p) for p in PAGES if any(not b.skipped for b in shell_blocks(p))}
+    marked = pytest.mark.uses()
+    return [
+        pytest.param(p, id=name_of(p), marks=[marked] if any(b.needs for b in blocks) else ())
+        for p, blocks in found.items()
+    ]
+
+
+@pytest.mark.parametrize("page", run_pages())
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path, shared: Path) -> None:
     cache = None if name_of(page) in OWN_CACHE else shared / "pages"
     shell = Shell.new(
