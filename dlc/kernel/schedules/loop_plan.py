@@ -197,7 +197,7 @@ def _rows_per_block(o: Operands, block: Axis, machine: Machine) -> int:
 
     Not where the rows have fewer bytes than the columns: then threads share the columns.
     """
-    found, threads = _rows_by_caches(o, block, machine), machine.threads
+    found, threads = _rows_by_caches(o, block, machine), machine.parallelism
     if threads == 1 or o.row_bytes < o.column_bytes or block.extent < 2 * threads:
         return found
     return -(-block.extent // (-(-block.extent // (found * threads)) * threads))

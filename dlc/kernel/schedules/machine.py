@@ -31,6 +31,8 @@ class Machine:
     """Cycles from an operand of a sum to its result."""
     threads: int = 1
     """Threads that share the iterations of loops, at most."""
+    cores: int = 0
+    """Processors that these run on; 0: as many as threads."""
     general: int = 0
     """Registers that hold sums of integers and their operands, on machines without vectors; 0: as many as floats."""
     words: bool = False
@@ -48,6 +50,11 @@ class Machine:
 
     digits: bool = False
     """Whether factors may be taken apart into digits of bytes, of which vectors have dot products."""
+
+    @property
+    def parallelism(self) -> int:
+        """Threads that work at the same time: parts that loops are cut into."""
+        return min(self.threads, self.cores or self.threads)
 
     def lanes(self, itemsize: int) -> int:
         """Elements of a vector, at least 1."""

@@ -144,7 +144,7 @@ class _Marks:
         """(cycles that sharing saves, names of the loops): the most that there is."""
         match s:
             case For(axis, _, _, body) if (alone := self.cycles(s)) > 2 * HANDED:
-                count, threads = _iterations(s) or 1, self._machine.threads
+                count, threads = _iterations(s) or 1, self._machine.parallelism
                 inside, names = self._all_saved(body)
                 # Loops inside count as if they found nothing in the caches, however often they run.
                 most_saved = alone * (1 - 1 / threads) - HANDED * count * len(names)
@@ -178,7 +178,7 @@ class _Marks:
         scattered = {
             s.out for s in walk_stmts(loop.body) if isinstance(s, Store) and s.out in sizes and _scattered(s.at, loop)
         }
-        threads = self._machine.threads
+        threads = self._machine.parallelism
         return sum(sizes[n] for n in scattered) * (1 - 1 / threads) / self._machine.memory_rate
 
     def cycles(self, s: Stmt) -> float:

@@ -74,7 +74,7 @@ class Pipelined(Choice):
         if machine.ordered or machine.vector_bytes < 16:
             raise Unfit("there are no vectors" if not machine.ordered else "sums keep their order")
         row = scope.shared[-1]
-        count = self.rows or min(BLOCK, -(-row.extent // machine.threads))
+        count = self.rows or min(BLOCK, -(-row.extent // machine.parallelism))
         stages = stages_of(place, scope, count)
         last = max(stages.of)
         types = {place.kernel.tensors[n.out].dtype for n in stages.nests}

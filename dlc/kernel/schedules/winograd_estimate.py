@@ -96,13 +96,13 @@ def winograd_cycles(s: Sizes, f: CookToom, machine: Machine, constant: bool = Tr
 
 @lru_cache(maxsize=1024)
 def block_size(tiles: int, channels: int, columns: int, f: CookToom, machine: Machine) -> int:
-    """Tiles of a block: as is fastest by the estimate, on as many threads as the machine has.
+    """Tiles of a block: as is fastest by the estimate, on as many threads as work at the same time.
 
     Of those that are as fast, the most whose transforms take no more than the data and outputs of all tiles do, or the
     least: what they take counts in the arena.
     """
     found = {
-        size: _cycles(tiles, size, channels, columns, f, machine) * _part(-(-tiles // size), machine.threads)
+        size: _cycles(tiles, size, channels, columns, f, machine) * _part(-(-tiles // size), machine.parallelism)
         for size in _block_sizes(tiles, row_limit(VECTORS, machine.registers))
     }
     alike = [size for size, cycles in found.items() if cycles <= min(found.values()) * ALIKE]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlc_backend_c.instructions import PORTABLE_BF16, dots_instruction, in_general_registers
 from dlc_backend_c.machine_file import SPEEDS, MachineFile, named, names, read
 from dlc_backend_c.options import FAST, ORDERED, PARTS, STRICT, Math
-from dlc_backend_c.processor import information
+from dlc_backend_c.processor import cores, information
 
 if TYPE_CHECKING:
     from dlc.kernel.schedules.choice import Choice
@@ -43,6 +43,7 @@ class CTarget:
         features: What a processor must have to run the code, as /proc/cpuinfo spells it.
         architectures: What compilers for it call their target; none: any compiler.
         threads: Threads that a call runs on, at most.
+        cores: Processors that they run on, where there are fewer; 0: as many.
         align: Bytes that buffers and weights are aligned to.
         stack: Bytes that the buffers of a function may take on its stack.
         instructions: What multiplies bytes and bf16, the fastest first.
@@ -62,6 +63,7 @@ class CTarget:
     features: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     threads: int = 1
+    cores: int = 0
     align: int = 64
     stack: int = 64 << 10
     instructions: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ class CTarget:
             self.l2,
             self.ordered,
             threads=self.threads,
+            cores=self.cores,
             general=self.general,
             words=in_general_registers(self.instructions),
             stack=self.stack,
@@ -120,7 +123,7 @@ class CTarget:
         """The same without its name: what kernels and their schedules depend on."""
         registers = f"{self.registers}+{self.general}" if self.general else self.registers
         sizes = f"vectors={self.vector_bytes} registers={registers} l1={self.l1} l2={self.l2} math={self.math}"
-        threads = f" threads={self.threads}" * (self.threads > 1)
+        threads = f" threads={self.threads}" * (self.threads > 1) + f" cores={self.cores}" * bool(self.cores)
         words = " ".join((*self.flags, *self.instructions))
         speeds = "".join(f" {name}={value}" for name, value in self.speeds)
         return f"{words} {sizes}{threads} align={self.align} stack={self.stack}{speeds} past={self.past}"
@@ -205,8 +208,19 @@ def target_of(options: Options, families: tuple[type[Choice], ...] = ()) -> CTar
     Raises DlcError (USAGE).
     """
     found = target_for(options.cpu, options.math, options.machine or str(options.described.get(options.cpu, "")))
-    found = replace(found, threads=options.most_threads, families=families)
+    found = replace(found, threads=options.most_threads, cores=_cores(options), families=families)
     return found if options.stack is None else replace(found, stack=options.stack)
+
+
+def _cores(options: Options) -> int:
+    """Processors of this machine where the program is for it and has more threads; else 0.
+
+    On one processor loops are cut as for two: they have to be shared somewhere.
+    """
+    if options.cpu != NATIVE or options.machine or options.most_threads < 3:
+        return 0
+    found = max(2, cores())
+    return found if found < options.most_threads else 0
 
 
 def target_for(cpu: str, math: Math = FAST, machine: str = "") -> CTarget:
