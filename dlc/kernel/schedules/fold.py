@@ -171,12 +171,21 @@ def _has_vectors(row: Row) -> bool:
     return all(row.vector(row.axis + k * row.lanes) is not None for k in range(row.partial))
 
 
-def staged(body: tuple[Stmt, ...]) -> int:
-    """Elements of the short buffer that the statements use; 0: they use none."""
-    loops = (s for s in walk_stmts(body) if isinstance(s, For))
-    return max(
-        (s.axis.extent for s in loops if any(isinstance(x, Store) and x.out == STAGE for x in s.body)), default=0
-    )
+def stage_of(dtype: DType) -> str:
+    """The short buffer of sums of a type: nests of a group may have sums of several types, and results of others."""
+    return f"{STAGE}_{dtype}"
+
+
+def staged(body: tuple[Stmt, ...]) -> Mapping[str, tuple[DType, int]]:
+    """The short buffers that the statements use: name → type and number of elements."""
+    loops = [s for s in walk_stmts(body) if isinstance(s, For)]
+    found: dict[str, tuple[DType, int]] = {}
+    for dtype in (f32, f64):
+        name = stage_of(dtype)
+        sizes = [s.axis.extent for s in loops if any(isinstance(x, Store) and x.out == name for x in s.body)]
+        if sizes:
+            found[name] = dtype, max(sizes)
+    return found
 
 
 def partial_sums(body: tuple[Stmt, ...]) -> int:
@@ -282,13 +291,13 @@ def _by_chunks(rows: Sequence[Row]) -> tuple[Stmt, ...]:
     main = _multiple(row.axis, row.chunk)
     j = Axis("j", row.chunk)
     moved = _moved(row.nest, {row.axis: row.axis + j})
-    value = Local("staged", row.sum.dtype)
-    evaluate = loop(j, Store(STAGE, j, moved.body))
+    value, stage = Local("staged", row.sum.dtype), stage_of(row.sum.dtype)
+    evaluate = loop(j, Store(stage, j, moved.body))
     if moved.where is not None:  # evaluated everywhere, as vectors are
         kept = select(moved.where, value, identity(row.fn, value.dtype))
-        evaluate = loop(j, Let(value, moved.body), Store(STAGE, j, kept))
+        evaluate = loop(j, Let(value, moved.body), Store(stage, j, kept))
     gather = tuple(
-        _add(row, parts[k % len(parts)], Lanes(Load(STAGE, (Const(k * row.lanes),)), row.lanes))
+        _add(row, parts[k % len(parts)], Lanes(Load(stage, (Const(k * row.lanes),)), row.lanes))
         for k in range(row.chunk // row.lanes)
     )
     return wrap(row.outer, (For(row.axis, Const(0), main, (evaluate, *gather), row.chunk), *_tail(rows, main)))

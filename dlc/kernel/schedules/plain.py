@@ -36,16 +36,18 @@ class Loops(Choice):
         numbers = Numbers(self.innermost, self.sums or PARTIAL, self.chunk or CHUNK)
         loops = scalar_group(place.scope, place.kernel, place.machine, place.written, numbers)
         loops = with_picks(by_vectors(loops, place), place)
-        sums, chunk = partial_sums(loops), staged(loops)
+        sums, stages = partial_sums(loops), staged(loops)
+        chunk = max((size for _, size in stages.values()), default=0)
         if (self.sums and not sums) or (self.chunk and not chunk):
             raise Unfit("it has no such sum along contiguous elements")
         outer = len(outer_loops(place.scope))
         choice = replace(self, innermost=self.innermost or outer if outer > 1 else 0, sums=sums, chunk=chunk)
         found = Applied(choice, loops, ())
-        if chunk:
-            stage = f"{STAGE}{place.number}"
-            of = Type(place.kernel.tensors[place.group.nests[0].out].dtype, (chunk,))
-            found = Applied(choice, rename(loops, {STAGE: stage}), (buffer(stage, of),))
+        if stages:
+            own = f"{STAGE}{place.number}"
+            names = {n: own if len(stages) == 1 else f"{own}_{t}" for n, (t, _) in stages.items()}
+            buffers = tuple(buffer(names[n], Type(t, (size,))) for n, (t, size) in stages.items())
+            found = Applied(choice, rename(loops, names), buffers)
         if self.rows == 1:
             return found
         found, rows = abreast(found, self.rows, place)

@@ -38,6 +38,7 @@ from dlc.kernel.schedules.overrun import in_program
 from dlc.kernel.simplify import is_index, simplify
 from dlc_backend_c import in_order, masks, rolled, spelling
 from dlc_backend_c.byte_forms import to_byte, whole
+from dlc_backend_c.condition_indices import HELPER, Conditions, assigned
 from dlc_backend_c.indices import index
 from dlc_backend_c.kept_loads import kept
 from dlc_backend_c.lanes_to_c import BYTES, converted, dots, pick, shuffle, splat, variable, vector
@@ -61,13 +62,23 @@ class Writer:
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
     count: int = 0
+    values: dict[str, list[Expr]] = field(default_factory=dict[str, list[Expr]])
+    """Variable → what it may have been given."""
     _types: dict[Expr, DType | None] = field(default_factory=dict[Expr, "DType | None"])
     _lanes: dict[Expr, int] = field(default_factory=dict[Expr, int])
     _steps: dict[str, int] = field(default_factory=dict[str, int])
 
     def apart(self) -> Writer:
         """Another function that knows the same tensors; names of variables go on."""
-        return Writer(self.tensors, self.stored, self.packed, count=self.count, _types=self._types, _lanes=self._lanes)
+        return Writer(
+            self.tensors,
+            self.stored,
+            self.packed,
+            count=self.count,
+            values=self.values,
+            _types=self._types,
+            _lanes=self._lanes,
+        )
 
     def line(self, text: str) -> None:
         """One line at the current depth."""
@@ -195,6 +206,7 @@ class Writer:
             local = Local(f"v{self.count}", dtype.compute if lanes > 1 and dtype.narrow else dtype, lanes)
             self.line(f"{variable(local)} {local.name} = {self.value(replaced(part, names), dtype)};")
             names[part] = local
+            self.values[local.name] = [part]
         text = self.value(replaced(e, names), like)
         return text if lanes == 1 or self.lanes(e) > 1 else splat(like, lanes, text)
 
@@ -265,7 +277,11 @@ class Writer:
 
     def subscript(self, e: Expr) -> str:
         """A flat subscript; data may take part in it."""
-        return index(e) if is_index(e) else f"(ptrdiff_t){self.value(e, i64)}"
+        if is_index(e):
+            return index(e)
+        if Conditions(self.values, self.dtype).is_mask(e):
+            return f"{HELPER}({self.value(e, i64)})"
+        return f"(ptrdiff_t){self.value(e, i64)}"
 
     def _apply(self, fn: str, args: tuple[Expr, ...], like: DType | None) -> str:
         scalar = SCALARS[fn]
@@ -366,6 +382,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     frame = Frame(name, pointer, program, apart)
     writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame)
     places, _ = open_places(program)
+    writer.values |= assigned(program.body)
     sizes, body = sizes_first(program)
     outside = used_outside_of_parts(body)
     writer.stmts(sizes)

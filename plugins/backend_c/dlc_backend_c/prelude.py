@@ -8,6 +8,7 @@ from functools import lru_cache
 from dlc.base.types import DTYPES, DType, f32, f64, i32
 from dlc.kernel.loops.program import Local
 from dlc_backend_c import (
+    condition_indices,
     in_order,
     instructions,
     kept_loads,
@@ -264,7 +265,7 @@ def _sections(target: CTarget) -> Iterator[str]:
     yield _INCLUDES
     if target.vector_bytes:
         yield _TILES
-    yield _HEAD + in_order.DEFINITION + masks.DEFINITION + rolled.DEFINITION
+    yield _HEAD + condition_indices.DEFINITION + in_order.DEFINITION + masks.DEFINITION + rolled.DEFINITION
     if target.threads > 1:
         yield _THREADS
     for t in DTYPES.values():
