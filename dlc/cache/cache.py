@@ -20,7 +20,7 @@ from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.cache.counts import Counts, merge_counts
 from dlc.cache.envelope import HEADER_SIZE, Damaged
-from dlc.cache.files import file_digest, remember_file
+from dlc.cache.files import file_digest, input_digest, remember_file
 from dlc.cache.holdings import Holdings
 from dlc.cache.key import Key
 from dlc.cache.local import LocalStore
@@ -31,6 +31,7 @@ from dlc.cache.signing import EVERYTHING, Policy, causes_of
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.files.hashing import Algorithm, OwnedFile, content_sha256, content_size, settled_digest
+from dlc.files.inputs import active_or_none
 
 Payload: TypeAlias = bytes | memoryview | Path
 
@@ -147,7 +148,11 @@ class Cache:
 
         `meta["ms"]` is how long the step took. In `ro`, `off` and `require` nothing is stored, nor is a result
         beyond the size limit. Returns the record.
+
+        Raises DlcError where a file that the build has read changed since.
         """
+        if (inputs := active_or_none()) is not None:
+            inputs.check()
         named = {name: (content_sha256(payload), payload) for name, payload in outputs.items()}
         outputs_by_name = tuple((name, digest) for name, (digest, _) in named.items())
         record = self.policy.signed(Record(key.text, outputs_by_name, tuple(meta.items())))
@@ -217,8 +222,14 @@ class Cache:
         return self._file_digest(path, "sha256")
 
     def source_digest(self, path: Path) -> str:
-        """The same for `Source.digest` of a model's file."""
-        return self._file_digest(path, "blake3")
+        """The same for `Source.digest` of a model's file, as the build that is going on read it."""
+        inputs = active_or_none()
+        if inputs is None:
+            return self._file_digest(path, "blake3")
+        if self.mode in ("off", "refresh"):
+            return inputs.open(path).digest("blake3")
+        writes = self.mode == "rw"
+        return input_digest(self.store.here, inputs, path, "blake3", writes=writes, policy=self.policy)
 
     def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):

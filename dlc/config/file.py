@@ -21,6 +21,7 @@ from dlc.config.config import (
     matches,
 )
 from dlc.config.toml_lines import line_of
+from dlc.files.inputs import active
 from dlc.spec import Spec
 from dlc.spec.convert import Problem, read
 
@@ -152,7 +153,7 @@ class _Reader:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return active().once(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise error(
