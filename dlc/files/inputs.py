@@ -26,7 +26,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from dlc.base.diagnostics import DlcError, Location, error, escape
 from dlc.files.hashing import Algorithm, bytes_blake3
@@ -242,14 +242,17 @@ class Inputs:
         self._budget = -1  # bytes that more files may take; it is asked for when it matters
         self._checked = 0
 
-    def open(self, path: Path) -> InputFile:
-        """A file as it was when it was opened first. OSError as usual, DlcError where it changed since."""
+    def open(self, path: Path, *, in_parts: bool = False) -> InputFile:
+        """A file as it was when it was opened first; `in_parts`: one of which others read parts beside this process.
+
+        OSError as usual, DlcError where it changed since.
+        """
         place = os.path.abspath(path)
         with self._lock:
             found = self._files.get(place)
             if found is None:
                 found = InputFile(path, KEPT)
-                if not found.kept and (budget := self._left()) >= found.size > 0:
+                if not in_parts and not found.kept and (budget := self._left()) >= found.size > 0:
                     found = InputFile(path, budget)
                     self._budget -= found.kept
                 self._files[place] = found
@@ -339,6 +342,11 @@ class InputStream(io.RawIOBase):
         self._file.read_into(part[:size], self._at)
         self._at += size
         return size
+
+
+def input_stream(path: Path) -> BinaryIO:
+    """A file of the build that is going on, opened to read parts of it. OSError as usual."""
+    return cast("BinaryIO", io.BufferedReader(InputStream(active().open(path, in_parts=True))))
 
 
 def input_bytes(path: Path, most: int) -> bytes:

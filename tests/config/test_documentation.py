@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config.config import KEYS, KeyDoc, Paths, Pipeline, default_config, matches
+from dlc.config.config import default_config
 from dlc.config.file import load_config
+from dlc.config.keys import KEYS, KeyDoc, Paths, Pipeline, matches
 from dlc.spec.convert import describe
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
