@@ -112,9 +112,19 @@ KEYS: Final = (
         '["https://cache.example/dlc"]',
     ),
     KeyDoc(
-        "cache.level-timeout", float, DEFAULT_TIMEOUT, "seconds without an answer after which a level is left alone"
+        "cache.level-timeout",
+        float,
+        DEFAULT_TIMEOUT,
+        "seconds without an answer after which a level is left alone",
+        example="1.0",
     ),
-    KeyDoc("cache.upload-time", float, DEFAULT_UPLOAD_TIME, "seconds that a build waits at its end for its uploads"),
+    KeyDoc(
+        "cache.upload-time",
+        float,
+        DEFAULT_UPLOAD_TIME,
+        "seconds that a build waits at its end for its uploads",
+        example="1.0",
+    ),
     KeyDoc(
         "cache.trusted-keys",
         tuple[str, ...],
@@ -124,8 +134,14 @@ KEYS: Final = (
         "file",
         '["ed25519:d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"]',
     ),
-    KeyDoc("cache.signed-since", str, "", "date or time, as 2026-11-26: what was signed before it is not used"),
-    KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
+    KeyDoc(
+        "cache.signed-since",
+        str,
+        "",
+        "date or time, as 2026-11-26: what was signed before it is not used",
+        example='"2026-11-26"',
+    ),
+    KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded", example='["other"]'),
     KeyDoc(
         "plugins.ops",
         Paths,
