@@ -35,7 +35,7 @@ from dlc.plugins.discovery import load_registry
 from tests.session.building import ROOT, SMALL, Layer, contents, conv_net, save
 
 TARGETS = ("c{lib=none}", "c{flags=-O0}", "c{flags=-O0 lib=static weights=text}")
-KNOWN = {"CACHEDIR.TAG", "index-0", "objects", "tmp", "corrupt", "running", "used"}
+KNOWN = {".dlc-cache", "CACHEDIR.TAG", "index-0", "objects", "tmp", "corrupt", "running", "used"}
 REAL_EVERY = 10
 
 

@@ -45,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(place.cleanup)
         os.environ[SHARED] = place.name
         write_programs(Path(place.name, "programs"))
+        # What the user trusts, and the key of the user's cache, are none of the tests' business; workers share a key.
+        os.environ["XDG_STATE_HOME"] = str(Path(place.name, "state"))
 
 
 def pytest_collection() -> None:

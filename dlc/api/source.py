@@ -1,13 +1,14 @@
 """`Source`: a model as the user gave it."""
 
-import mmap
 from dataclasses import dataclass
+from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 from dlc.base.diagnostics import Location, error
 from dlc.base.wrong_kind import wrong_kind
-from dlc.files.hashing import bytes_blake3, settled_digest
+from dlc.files.hashing import bytes_blake3
+from dlc.files.inputs import InputFile, InputStream, active
 
 
 @dataclass(frozen=True)
@@ -48,32 +49,65 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """BLAKE3 of the content in hexadecimal, read in blocks; a file is read once per process while it is unchanged.
-
-        Raises DlcError when the file cannot be read.
-        """
+        """BLAKE3 of the content in hexadecimal. Raises DlcError when the file cannot be read."""
         if self.path is None:
             return bytes_blake3(self.data)
         try:
-            return settled_digest(self.path, "blake3")
+            return self._file.digest("blake3")
+        except OSError as problem:
+            raise _unreadable(self, problem) from None
+
+    @property
+    def size(self) -> int:
+        """Bytes. Raises DlcError when the file cannot be read."""
+        if self.path is None:
+            return len(self.data)
+        try:
+            return self._file.size
         except OSError as problem:
             raise _unreadable(self, problem) from None
 
     def view(self) -> memoryview:
-        """The content, memory-mapped when it is a file: read-only, kept alive by the view. Raises DlcError."""
+        """The content, read-only, in memory and kept alive by the view. Raises DlcError.
+
+        A build sees a file as it was when it was opened first: later views, digests and streams are of the same bytes.
+        """
         if self.path is None:
             return memoryview(self.data)
         try:
-            with self.path.open("rb") as file:
-                if not file.seek(0, 2):
-                    return memoryview(b"")  # an empty file cannot be mapped
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as problem:
+            return self._file.view()
+        except (OSError, MemoryError) as problem:
             raise _unreadable(self, problem) from None
 
+    def part(self, start: int, size: int) -> bytes:
+        """At most `size` bytes from `start` on, counted from the end where that is negative. Raises DlcError."""
+        if self.path is None:
+            view = memoryview(self.data)
+            start = max(0, len(view) + start) if start < 0 else start
+            return bytes(view[start : start + size])
+        try:
+            start = max(0, self._file.size + start) if start < 0 else start
+            return bytes(self._file.read(start, size))
+        except OSError as problem:
+            raise _unreadable(self, problem) from None
 
-def _unreadable(source: Source, problem: OSError | ValueError) -> Exception:
-    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    def stream(self) -> BinaryIO:
+        """The content as an opened file, for libraries that read such. Raises DlcError."""
+        if self.path is None:
+            return BytesIO(self.data)
+        try:
+            return cast("BinaryIO", BufferedReader(InputStream(self._file)))
+        except OSError as problem:
+            raise _unreadable(self, problem) from None
+
+    @property
+    def _file(self) -> InputFile:
+        assert self.path is not None
+        return active().open(self.path)
+
+
+def _unreadable(source: Source, problem: OSError | MemoryError) -> Exception:
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem) or "out of memory"
     return error(
         "unreadable-file",
         f"{source.name} cannot be read: {reason}",

@@ -31,7 +31,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from dlc.base.diagnostics import ExitCode, Location, error
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.files.inputs import input_bytes
 
 if TYPE_CHECKING:
     from dlc.kernel.kernel import Kernel
@@ -203,20 +204,36 @@ def read_tuning(path: Path) -> Tuning:
     Raises:
         DlcError: (USAGE) it cannot be read, or is no such file.
     """
+    return tuning_of_content(tuning_content(path), str(path))
+
+
+def tuning_content(path: Path) -> bytes:
+    """What a file of records holds, as the build that is going on read it. Raises DlcError (USAGE) if that fails."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise OSError(0, f"it has more than {_MOST_BYTES:,} bytes")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-        raise error(
-            "bad-tuning",
-            f"{path} cannot be read: {reason}",
-            location=Location(str(path)),
-            help="write one with dlc tune MODEL -o FILE",
-            exit_code=ExitCode.USAGE,
-        ) from None
-    return Tuning.parse(text, str(path))
+        content = input_bytes(path, _MOST_BYTES)
+    except OSError as problem:
+        raise _not_read(str(path), problem.strerror or str(problem)) from None
+    if len(content) > _MOST_BYTES:
+        raise _not_read(str(path), f"it has more than {_MOST_BYTES:,} bytes")
+    return content
+
+
+def tuning_of_content(content: bytes, source: str) -> Tuning:
+    """The records that a file holds. Raises DlcError (USAGE) if it is no such file."""
+    try:
+        return Tuning.parse(content.decode("utf-8"), source)
+    except UnicodeDecodeError:
+        raise _not_read(source, "it is not UTF-8") from None
+
+
+def _not_read(source: str, reason: str) -> DlcError:
+    return error(
+        "bad-tuning",
+        f"{source} cannot be read: {reason}",
+        location=Location(source),
+        help="write one with dlc tune MODEL -o FILE",
+        exit_code=ExitCode.USAGE,
+    )
 
 
 class _Wrong(Exception):

@@ -14,8 +14,8 @@ import errno
 import hashlib
 import mmap
 import os
+import re
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -34,6 +34,9 @@ _STALE_TEMPORARY = 3600.0  # seconds; writing one object takes far less
 _STALE_CORRUPT = 7 * 86400.0
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking: a planted FIFO cannot hang us
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_TEMPORARY = re.compile(r"[0-9a-f]{24}\.tmp|dlc-[A-Za-z0-9_]{8}")
+"""A file of ours that is being written, or a directory of `OwnedFile`."""
+_QUARANTINED = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{8}")
 _TOUCH_AFTER = 600.0  # seconds between two notes of use: a build that reads 500 objects should not write 500 inodes
 
 
@@ -219,20 +222,22 @@ class Blobs:
 
     def quarantined(self) -> int:
         """How many damaged things are set aside."""
-        return len(_listed(self.root / "corrupt"))
+        return sum(1 for file in _listed(self.root / "corrupt") if _QUARANTINED.fullmatch(file.name))
 
     def sweep(self, *, corrupt_age: float = _STALE_CORRUPT) -> None:
-        """Remove temporary files of killed writers, and quarantined ones that are `corrupt_age` seconds old."""
+        """Remove temporary files of killed writers, and quarantined ones that are `corrupt_age` seconds old.
+
+        What has no name that we give stays, whoever put it there.
+        """
         now = time.time()
-        for folder, age in (("tmp", _STALE_TEMPORARY), ("corrupt", corrupt_age)):
+        for folder, names, age in (
+            ("tmp", _TEMPORARY, _STALE_TEMPORARY),
+            ("corrupt", _QUARANTINED, corrupt_age),
+        ):
             for file in _listed(self.root / folder):
                 with suppress(OSError):
-                    if now - file.stat(follow_symlinks=False).st_mtime < age:
-                        continue
-                    if file.is_dir() and not file.is_symlink():
-                        shutil.rmtree(file, ignore_errors=True)
-                    else:
-                        file.unlink()
+                    if names.fullmatch(file.name) and now - file.stat(follow_symlinks=False).st_mtime >= age:
+                        _remove_flat(file)
 
     def _open(self, digest: str) -> int | None:
         try:
@@ -286,6 +291,16 @@ def _listed(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _remove_flat(path: Path) -> None:
+    """Remove a file, a link, or a directory of such; ours have no directories in them. OSError as usual."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink()
+        return
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
 
 
 def _unlink(path: Path) -> None:

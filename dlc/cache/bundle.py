@@ -25,7 +25,8 @@ from typing import BinaryIO, Final
 from dlc.base.diagnostics import DlcError, Location, error
 from dlc.cache.envelope import HEADER_SIZE, Damaged, Header, Table, pack_header, read_header
 from dlc.cache.files import STEP as FILE_STEP
-from dlc.cache.record import Record
+from dlc.cache.record import Record, without_mac
+from dlc.cache.signing import EVERYTHING, Policy
 from dlc.cache.store import CHUNK, Store
 from dlc.cache.upkeep import complete, records
 from dlc.files.hashing import OwnedFile
@@ -112,7 +113,7 @@ def export_bundle(store: Store, results: Iterable[Record], target: Path, tell: T
                     done.add(digest)
                     yield from member("object", digest, payload)
             counts["lacking"] += not all(digest in done for _, digest in record.outputs)
-            yield from member("record", record.key.digest, record.to_bytes())
+            yield from member("record", record.key.digest, without_mac(record).to_bytes())
         total = counts["object"] + counts["record"]
         yield _END.pack(_END_MAGIC, total, counts["bytes"], headers.digest(), bytes(72))
 
@@ -131,7 +132,7 @@ def import_bundle(
     store: Store,
     path: Path,
     limit: int,
-    refusal: Callable[[Record], str] = lambda _record: "",
+    policy: Policy = EVERYTHING,
     tell: Telling = _silent,
 ) -> Imported:
     """Put what a bundle holds into a store that can be written to.
@@ -141,7 +142,7 @@ def import_bundle(
         path: The bundle. It may be anybody's: lengths are held against `limit` before anything is kept, and every
             payload against its digest.
         limit: Bytes of payload that are taken at most.
-        refusal: Why a record is not to be taken, in a word; "" if it is.
+        policy: Which records are taken; they are the user's own then.
         tell: See `Telling`.
 
     Raises:
@@ -150,7 +151,7 @@ def import_bundle(
     done = Imported()
     try:
         with path.open("rb") as file:
-            _Reading(store, file, limit, refusal, tell, done).run()
+            _Reading(store, file, limit, policy, tell, done).run()
     except OSError as problem:
         raise error(
             "cannot-read", f"{path} cannot be read: {problem.strerror or problem}", location=Location(str(path))
@@ -186,7 +187,7 @@ class _Reading:
     store: Store
     file: BinaryIO
     limit: int
-    refusal: Callable[[Record], str]
+    policy: Policy
     tell: Telling
     done: Imported
     _inflate: zlib._Decompress = field(default_factory=zlib.decompressobj)  # pyright: ignore[reportPrivateUsage]
@@ -249,11 +250,11 @@ class _Reading:
             raise Damaged("record is not filed under the SHA-256 of its key")
         if record.key.step_name == FILE_STEP:
             raise Damaged("record is about a file of another machine")
-        if cause := self.refusal(record):
+        if cause := self.policy.refusal_elsewhere(record):
             self.done.refused[cause] += 1
             return
         if not self._has_record(name):
-            self.store.put(name, payload, "record")
+            self.store.put(name, self.policy.adopted(record).to_bytes(), "record")
             self._check_stored(name, "record")
             self.done.new_records += 1
         self.done.digests.add(name)
@@ -266,7 +267,7 @@ class _Reading:
             own = Record.from_bytes(payload)
         except Damaged:
             return False
-        return not self.refusal(own) and complete(self.store, own)
+        return not self.policy.refusal(own) and complete(self.store, own)
 
     def _object(self, name: str, header: Header) -> None:
         if self.store.has(name):

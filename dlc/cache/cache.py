@@ -19,8 +19,9 @@ from dlc.base.cache_levels import NO_LEVELS, Levels
 from dlc.base.cache_settings import DEFAULT_SIZE, CacheMode
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, error
 from dlc.cache.counts import Counts, merge_counts
+from dlc.cache.directory import NOT_A_CACHE
 from dlc.cache.envelope import HEADER_SIZE, Damaged
-from dlc.cache.files import file_digest, remember_file
+from dlc.cache.files import file_digest, input_digest, remember_file
 from dlc.cache.holdings import Holdings
 from dlc.cache.key import Key
 from dlc.cache.local import LocalStore
@@ -31,6 +32,7 @@ from dlc.cache.signing import EVERYTHING, Policy, causes_of
 from dlc.cache.store import Store
 from dlc.cache.upkeep import Statistics, Trimmed, Verification, clear, complete, survey, trim, verify, why
 from dlc.files.hashing import Algorithm, OwnedFile, content_sha256, content_size, settled_digest
+from dlc.files.inputs import active_or_none
 
 Payload: TypeAlias = bytes | memoryview | Path
 
@@ -63,7 +65,8 @@ class Cache:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """Warnings about the store for the user, each once."""
-        return (*self.store.warnings, *self._holdings.warnings, *_untrusted(self._counts))
+        own = self.policy.own.warnings if self.policy.own else ()
+        return (*self.store.warnings, *self._holdings.warnings, *own, *_untrusted(self._counts))
 
     def __enter__(self) -> Cache:
         return self
@@ -147,12 +150,19 @@ class Cache:
 
         `meta["ms"]` is how long the step took. In `ro`, `off` and `require` nothing is stored, nor is a result
         beyond the size limit. Returns the record.
+
+        Raises DlcError where a file that the build has read changed since.
         """
+        if (inputs := active_or_none()) is not None:
+            inputs.check()
         named = {name: (content_sha256(payload), payload) for name, payload in outputs.items()}
         outputs_by_name = tuple((name, digest) for name, (digest, _) in named.items())
-        record = self.policy.signed(Record(key.text, outputs_by_name, tuple(meta.items())))
+        record = Record(key.text, outputs_by_name, tuple(meta.items()))
+        if self.mode not in ("rw", "refresh"):
+            return record
+        record = self.policy.signed(record)
         text = record.to_bytes()
-        if self.mode not in ("rw", "refresh") or not self._admitted(key, len(text), dict(named.values())):
+        if not self._admitted(key, len(text), dict(named.values())):
             return record
         for digest, payload in named.values():
             if isinstance(payload, Path):
@@ -217,8 +227,14 @@ class Cache:
         return self._file_digest(path, "sha256")
 
     def source_digest(self, path: Path) -> str:
-        """The same for `Source.digest` of a model's file."""
-        return self._file_digest(path, "blake3")
+        """The same for `Source.digest` of a model's file, as the build that is going on read it."""
+        inputs = active_or_none()
+        if inputs is None:
+            return self._file_digest(path, "blake3")
+        if self.mode in ("off", "refresh"):
+            return inputs.open(path).digest("blake3")
+        writes = self.mode == "rw"
+        return input_digest(self.store.here, inputs, path, "blake3", writes=writes, policy=self.policy)
 
     def _file_digest(self, path: Path, algorithm: Algorithm) -> str:
         if self.mode in ("off", "refresh"):
@@ -327,7 +343,8 @@ def open_cache(
 ) -> Cache:
     """The cache in `directory` (None: the user's cache directory) with `levels` behind it, ready for `mode`.
 
-    Never raises for an unfit directory: `Cache.warnings` then says why the build goes on without.
+    An unfit directory is no error: `Cache.warnings` then says why the build goes on without. Raises DlcError (USAGE)
+    for a directory that holds something else than a cache.
     """
     if mode == "off":
         return Cache(MemoryStore(), mode)
@@ -336,11 +353,13 @@ def open_cache(
     # A machine that only reads what others made may never have had a directory.
     absent = readonly and bool(levels.levels) and not place.exists()
     store: Store = MemoryStore() if absent else LocalStore(place, readonly=readonly)
+    if other := next((w for w in store.warnings if w.code == NOT_A_CACHE), None):
+        raise DlcError(other, exit_code=ExitCode.USAGE)
     if levels.levels:
         from dlc.cache.levels import LeveledStore  # a build that only uses the directory does not pay for it
 
         largest = size_limit or DEFAULT_SIZE
-        store = LeveledStore(store, levels, writes=not readonly, largest=largest, refusal=policy.refusal)
+        store = LeveledStore(store, levels, writes=not readonly, largest=largest, policy=policy)
     return Cache(store, mode, size_limit=size_limit, policy=policy)
 
 
@@ -349,6 +368,8 @@ def _untrusted(counts: Counts) -> Iterator[Diagnostic]:
     if refused := counts.refused:
         text = f"{sum(refused.values())} results of the cache were not used: {causes_of(refused)}"
         help = "`dlc cache why` names them; with DLC_CACHE_SIGNING_KEY, what is built here is signed"
+        if refused.keys() <= {"foreign", "altered"}:
+            help = "they are built again; machines that share a cache need the same secret text in DLC_CACHE_KEY"
         yield Diagnostic("cache-untrusted", text, "warning", help=help)
 
 

@@ -42,6 +42,8 @@ class Counts:
     unknown_key: int = 0
     bad_signature: int = 0
     outdated: int = 0
+    foreign: int = 0
+    altered: int = 0
     levels: tuple[LevelCounts, ...] = ()  # what came from and went to other levels than the local one
 
     @property

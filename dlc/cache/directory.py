@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
-from dlc.base.diagnostics import Diagnostic
+from dlc.base.diagnostics import Diagnostic, escape
 
+NOT_A_CACHE = "not-a-cache"
+"""Code of the diagnostic that a directory is something else than a cache."""
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "lustre", "beegfs", "gpfs", "fuse.sshfs"})
 _GENERATION = re.compile(r"index-(\d{1,6})")
 _OWN = re.compile(rf"{_GENERATION.pattern}|objects|tmp|corrupt|running|used")
 _FAN = re.compile(r"[0-9a-f]{2}")
 _DATABASE = re.compile(r"cache\.db.*")
+MARK = ".dlc-cache"
+"""The file that says that a directory is a cache, with a random name. Without it nothing is kept or removed there."""
+_MARK_HEAD = b"dlc cache 1\n"
 _TAG_FILE = "CACHEDIR.TAG"  # https://bford.info/cachedir/ : backup programs skip a directory with this file
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# dlc's cache: everything in it can be rebuilt.\n"
 
@@ -23,11 +30,66 @@ def prepare(directory: Path, *, readonly: bool) -> Diagnostic | None:
     if not readonly and not os.path.lexists(directory):
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _mark(directory)
             (directory / _TAG_FILE).write_text(_TAG_TEXT, encoding="ascii")
         except OSError as failure:
             if not directory.is_dir():
                 return unusable(directory, f"cannot create it: {failure.strerror}")
-    return _check(directory, readonly=readonly)
+    return _check(directory, readonly=readonly) or _claim(directory, readonly=readonly)
+
+
+def is_marked(directory: Path) -> bool:
+    """Whether a directory has the mark of a cache, made by its owner or by root."""
+    try:
+        file = os.open(directory / MARK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(file)
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0)
+        return ours and _MARK_HEAD.startswith(os.read(file, len(_MARK_HEAD)))  # it may be written at this moment
+    finally:
+        os.close(file)
+
+
+def _claim(directory: Path, *, readonly: bool) -> Diagnostic | None:
+    """Mark an empty directory, or a cache of a dlc that made no mark yet. Why a directory is none, or None."""
+    if is_marked(directory):
+        return None
+    names = {name for name in os.listdir(directory) if name != "lost+found"}
+    if names and not _is_older(directory, names):
+        shown = ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
+        return Diagnostic(
+            NOT_A_CACHE,
+            f"{escape(str(directory))} is not a cache of dlc, and not empty: it holds {escape(shown)}",
+            notes=(
+                "dlc keeps its cache only in directories that it has made or marked, as it also removes files there",
+            ),
+            help="give a new or an empty directory",
+        )
+    if not readonly:
+        with suppress(OSError):  # a medium that cannot be written is reported by whoever writes
+            _mark(directory)
+    return None
+
+
+def _mark(directory: Path) -> None:
+    with suppress(FileExistsError):  # by another process
+        file = os.open(directory / MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(file, _MARK_HEAD + secrets.token_hex(16).encode() + b"\n")
+        finally:
+            os.close(file)
+
+
+def _is_older(directory: Path, names: set[str]) -> bool:
+    """Whether a directory was made as a cache before caches were marked: by its tag, or by all that is in it."""
+    with suppress(OSError, UnicodeDecodeError):
+        tag = directory / _TAG_FILE
+        if not tag.is_symlink() and tag.read_text(encoding="ascii") == _TAG_TEXT:
+            return True
+    indexed = any((directory / f"index-{number}" / "cache.db").is_file() for number in generations(directory))
+    return indexed and all(_OWN.fullmatch(name) or name == _TAG_FILE for name in names)
 
 
 def unusable(directory: Path, reason: str, help: str = "give another directory with --cache-dir") -> Diagnostic:
@@ -66,7 +128,8 @@ def drop_old_indexes(directory: Path) -> None:
         folder = directory / f"index-{number}"
         for file in ("cache.db", "cache.db-wal", "cache.db-shm", "cache.db-journal"):
             (folder / file).unlink(missing_ok=True)
-        folder.rmdir()
+        with suppress(OSError):  # somebody else put something there
+            folder.rmdir()
 
 
 def _check(directory: Path, *, readonly: bool) -> Diagnostic | None:

@@ -18,13 +18,11 @@ from dlc.cache.record import Record
 from dlc.cache.signing import EVERYTHING, Policy
 from dlc.cache.store import Store
 from dlc.files.hashing import Algorithm, settled_digest
+from dlc.files.inputs import SETTLED, Identity, Inputs
 from dlc.files.linking import LINK_ABOVE
 
 STEP: Final = "file"
 """Step of the records that hold these digests. They are facts about one machine's file system: they do not travel."""
-_SETTLED: Final = 100_000_000  # nanoseconds; the clock that stamps files ticks at least every 10 ms
-_SETTLED_COARSE: Final = 2_100_000_000  # on file systems that keep whole or even seconds
-_SECOND: Final = 1_000_000_000
 
 
 def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool, policy: Policy = EVERYTHING) -> str:
@@ -36,6 +34,20 @@ def file_digest(store: Store, path: Path, algorithm: Algorithm, *, writes: bool,
     digest = settled_digest(path, algorithm)
     if writes:
         remember_file(store, path, digest, algorithm, before, policy=policy)
+    return digest
+
+
+def input_digest(
+    store: Store, inputs: Inputs, path: Path, algorithm: Algorithm, *, writes: bool, policy: Policy = EVERYTHING
+) -> str:
+    """The same for a file of a build: as the build read it, if it did. OSError as usual, DlcError if it changed."""
+    known = "" if inputs.has(path) else _known(store, _key(path, algorithm), policy)
+    if known:
+        return known
+    file = inputs.open(path)
+    digest = file.digest(algorithm)
+    if writes and file.is_file:
+        remember_file(store, path, digest, algorithm, _key(path, algorithm, file.identity), policy=policy)
     return digest
 
 
@@ -53,7 +65,7 @@ def remember_file(
     `expected` is the key it had before it was read. OSError if it is not there.
     """
     if path.stat().st_size > LINK_ABOVE and not _settled(path):
-        time.sleep(_SETTLED / _SECOND)  # less than reading it once more would take
+        time.sleep(SETTLED / 1e9)  # less than reading it once more would take
     key = _key(path, algorithm)
     if _settled(path) and expected in (None, key):
         record = policy.signed(Record(key.text, (), (("digest", digest),)))
@@ -73,14 +85,10 @@ def _known(store: Store, key: Key, policy: Policy) -> str:
     return dict(record.meta).get("digest", "") if usable else ""
 
 
-def _key(path: Path, algorithm: Algorithm) -> Key:
-    found = path.stat()
-    facts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def _key(path: Path, algorithm: Algorithm, identity: Identity | None = None) -> Key:
+    facts = identity or Identity.of(path.stat())
     return Key.of(step=STEP, algorithm=algorithm, path=os.path.realpath(path), stat=" ".join(map(str, facts)))
 
 
 def _settled(path: Path) -> bool:
-    found = path.stat()
-    newest = max(found.st_mtime_ns, found.st_ctime_ns)
-    coarse = found.st_mtime_ns % _SECOND == 0
-    return time.time_ns() - newest > (_SETTLED_COARSE if coarse else _SETTLED)
+    return Identity.of(path.stat()).is_settled(time.time_ns())

@@ -18,7 +18,8 @@ from dlc.base.diagnostics import Diagnostic
 from dlc.cache.counts import LevelCounts
 from dlc.cache.envelope import Damaged, Table
 from dlc.cache.guard import GuardedLevel
-from dlc.cache.record import Record
+from dlc.cache.record import Record, without_mac
+from dlc.cache.signing import EVERYTHING, Policy
 from dlc.cache.store import Entry, Store
 from dlc.cache.uploads import Upload, Uploads
 from dlc.files.hashing import OwnedFile
@@ -29,7 +30,7 @@ class LeveledStore:
     """A `Store`: `local`, then `levels`. Threads may share one.
 
     `writes`: whether anything is written, here or elsewhere; `largest`: bytes of an object that is taken from a level;
-    `refusal`: why a record is not used, "" if it is: where one is not, the next level is asked.
+    `policy`: which records are used: where one is not, the next level is asked.
     """
 
     def __init__(
@@ -39,9 +40,9 @@ class LeveledStore:
         *,
         writes: bool,
         largest: int,
-        refusal: Callable[[Record], str] = lambda _record: "",
+        policy: Policy = EVERYTHING,
     ) -> None:
-        self._refusal = refusal
+        self._policy = policy
         self._local, self._writes, self._wait = local, writes, levels.upload_time
         self._lock = threading.Lock()  # guards the three below
         self._warned: list[Diagnostic] = []
@@ -132,7 +133,7 @@ class LeveledStore:
             except Damaged:  # another kind of record than that of a step
                 return
             for uploads in self._uploads.values():
-                uploads.add(Upload(digest, record, replace))
+                uploads.add(Upload(digest, without_mac(record), replace))
 
     def put_file(self, path: Path, *, replace: bool = False) -> str:
         """See `Store.put_file`."""
@@ -206,7 +207,7 @@ class LeveledStore:
 
     def _is_used(self, payload: bytes) -> bool:
         try:
-            return not self._refusal(Record.from_bytes(payload))
+            return not self._policy.refusal(Record.from_bytes(payload))
         except Damaged:  # of another version; nobody else's is better
             return True
 
@@ -215,11 +216,12 @@ class LeveledStore:
         for number, level in enumerate(self._levels):
             if (found := level.record(digest)) is not None:
                 record, payload = found
-                if self._refusal(record):
+                if self._policy.refusal_elsewhere(record):
                     refused = payload if refused is None else refused
                     continue
                 with self._lock:
                     self._found[digest] = record, number
+                payload = self._policy.adopted(record).to_bytes()
                 if self._writes:
                     self._local.put(digest, payload, "record")
                 return payload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, cast
 
@@ -17,6 +17,8 @@ _VERSION: Final = 1
 PARTS: Final = "parts"
 """Under which `meta` has the digests of the keys of the results that a result was made from, separated by spaces."""
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
+_MAC: Final = re.compile(r"[0-9a-f]{64}")
+_MAC_KEY: Final = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,29 @@ class Signature:
 
 
 @dataclass(frozen=True)
+class Mac:
+    """Whose a record is; `dlc.cache.own_key` makes and checks it. It means nothing on other machines."""
+
+    key: str
+    """What tells the key from others, 16 hex digits."""
+    value: str
+    """64 hex digits."""
+
+    @classmethod
+    def parse(cls, value: object) -> Mac:
+        """Inverse of `to_json`. Raises Damaged."""
+        match value:
+            case [str(key), str(text)] if _MAC_KEY.fullmatch(key) and _MAC.fullmatch(text):
+                return cls(key, text)
+            case _:
+                raise Damaged("record has a MAC of another form")
+
+    def to_json(self) -> list[str]:
+        """As a record holds it."""
+        return [self.key, self.value]
+
+
+@dataclass(frozen=True)
 class Record:
     """The result of one step. Immutable; prints to bytes and parses back."""
 
@@ -52,6 +77,7 @@ class Record:
     outputs: tuple[tuple[str, str], ...]  # (name, SHA-256 of the payload in hex), in the order saved
     meta: tuple[tuple[str, str], ...] = ()  # facts that do not identify the result, such as ("ms", "12.5") to make it
     signature: Signature | None = None
+    mac: Mac | None = None
 
     @cached_property
     def key(self) -> Key:
@@ -87,6 +113,8 @@ class Record:
         }
         if self.signature is not None:
             fields["signature"] = self.signature.to_json()
+        if self.mac is not None:
+            fields["mac"] = self.mac.to_json()
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
@@ -102,7 +130,8 @@ class Record:
             text = table.get("key")
             signature = Signature.parse(table["signature"]) if "signature" in table else None
             pairs = _pairs(table["outputs"]), _pairs(table["meta"])
-            record = cls(text if isinstance(text, str) else "", *pairs, signature)
+            mac = Mac.parse(table["mac"]) if "mac" in table else None
+            record = cls(text if isinstance(text, str) else "", *pairs, signature, mac)
             _ = record.key
         except Damaged:
             raise
@@ -111,6 +140,11 @@ class Record:
         if not all(HEX_NAME.fullmatch(digest) for _, digest in record.outputs):
             raise Damaged("record names an output that is not a digest")
         return record
+
+
+def without_mac(record: Record) -> Record:
+    """A record as other machines get it."""
+    return record if record.mac is None else replace(record, mac=None)
 
 
 def _pairs(value: object) -> tuple[tuple[str, str], ...]:

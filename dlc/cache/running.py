@@ -27,6 +27,7 @@ _PAST_KEPT: Final = 64
 _FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
 _NAME: Final = 32
 """Bytes of a digest."""
+_OWN_NAME: Final = re.compile(r"\.?[0-9a-f]{24}\.uses")
 _PAST_NAME: Final = re.compile(r"\d{20}-[0-9a-f]{24}\.uses")
 _STALE: Final = 3600.0
 """Seconds; a note without a lock is locked and gets its name within far less."""
@@ -54,6 +55,8 @@ class Running:
         with suppress(OSError):
             for name in os.listdir(self._folder):
                 path = self._folder / name
+                if not _OWN_NAME.fullmatch(name):
+                    continue  # somebody else's
                 if self._own is None or path != self._own[0]:
                     with suppress(OSError):
                         found |= _used(path)
@@ -74,7 +77,7 @@ class Running:
         folder = self._folder.with_name(PAST)
         folder.mkdir(mode=0o700, exist_ok=True)
         os.rename(note, folder / f"{time.time_ns():020}-{note.name}")
-        for old in sorted(os.listdir(folder))[:-_PAST_KEPT]:
+        for old in sorted(filter(_PAST_NAME.fullmatch, os.listdir(folder)))[:-_PAST_KEPT]:
             with suppress(OSError):
                 (folder / old).unlink()
 
@@ -114,7 +117,7 @@ def past_uses(directory: Path, since: float | None = None) -> frozenset[str] | N
 def forget_past(directory: Path) -> None:
     """Remove the notes of processes that have ended. OSError as usual."""
     folder = directory / PAST
-    for name in os.listdir(folder) if folder.is_dir() else ():
+    for name in filter(_PAST_NAME.fullmatch, os.listdir(folder) if folder.is_dir() else ()):
         (folder / name).unlink(missing_ok=True)
 
 

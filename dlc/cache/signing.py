@@ -25,11 +25,15 @@ from dlc.cache.record import Record, Signature
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from dlc.cache.own_key import UserKey
+
 CAUSES: Final = {
     "unsigned": "not signed",
     "unknown_key": "signed by a key that is not trusted",
     "bad_signature": "altered after they were signed",
     "outdated": "signed before cache.signed-since",
+    "foreign": "made by somebody else, or on another machine",
+    "altered": "altered after they were made",
 }
 """Why records are not used, by the name of the count of them."""
 _PUBLIC: Final = re.compile(r"ed25519:[0-9a-f]{64}")
@@ -54,7 +58,10 @@ class Signer:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a cache asks of records. Without trusted keys it uses every one."""
+    """What a cache asks of records: a signature where there are trusted keys, else a MAC where it has a key of its own.
+
+    With neither it uses every one.
+    """
 
     trusted: frozenset[str] = frozenset()
     """Public keys; any record that is used is signed by one of them, or by `signer`."""
@@ -62,13 +69,25 @@ class Policy:
     """Unix seconds; what was signed earlier is not used."""
     signer: Signer | None = None
     """Signs what is made."""
+    own: UserKey | None = field(default=None, compare=False)
+    """Marks what is made, or taken from elsewhere, as the user's own."""
 
     def signed(self, record: Record) -> Record:
         """The record as it is to be stored."""
-        return record if self.signer is None else self.signer.signed(record)
+        return self.adopted(record if self.signer is None else self.signer.signed(record))
+
+    def adopted(self, record: Record) -> Record:
+        """A record that the user takes from elsewhere, as it is to be stored."""
+        return record if self.own is None else self.own.get().marked(record)
 
     def refusal(self, record: Record) -> str:
-        """Why a record is not used, a name of `CAUSES`; "" if it is."""
+        """Why a record in the cache of this machine is not used, a name of `CAUSES`; "" if it is."""
+        if not self.trusted and self.own is not None:
+            return self.own.refusal(record)
+        return self.refusal_elsewhere(record)
+
+    def refusal_elsewhere(self, record: Record) -> str:
+        """The same of a record that comes from a level or bundle that the user named."""
         if not self.trusted:
             return ""
         signature = record.signature
@@ -90,13 +109,14 @@ EVERYTHING: Final = Policy()
 """What a cache without keys asks: nothing."""
 
 
-def policy_of(keys: Iterable[str], since: str, private: Path | None) -> Policy:
+def policy_of(keys: Iterable[str], since: str, private: Path | None, own: UserKey | None = None) -> Policy:
     """The policy that a configuration states.
 
     Args:
         keys: Public keys that are trusted.
         since: A date or time in ISO 8601, in UTC unless it says otherwise; "" for none.
         private: File of the key that signs.
+        own: The key of the cache on this machine.
 
     Raises:
         DlcError: (USAGE) a key or time is not one, a file cannot be read, or the package cryptography is missing.
@@ -111,7 +131,7 @@ def policy_of(keys: Iterable[str], since: str, private: Path | None) -> Policy:
         require_cryptography()
     for key in sorted(trusted):
         _loaded(key)
-    return Policy(trusted, _moment(since), read_signer(private) if private else None)
+    return Policy(trusted, _moment(since), read_signer(private) if private else None, own)
 
 
 def require_cryptography() -> None:
@@ -179,7 +199,7 @@ def _public_of(private: Ed25519PrivateKey) -> str:
 
 def _message(record: Record, moment: int) -> bytes:
     """What is signed. Every part but the last has a fixed length."""
-    content = replace(record, signature=None).to_bytes()
+    content = replace(record, signature=None, mac=None).to_bytes()
     return _FORMAT + bytes.fromhex(record.key.digest) + struct.pack("<Q", moment) + content
 
 

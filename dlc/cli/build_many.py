@@ -17,6 +17,7 @@ from dlc.cli.options import WORDS, BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, size
 from dlc.driver.executors.lane import Here, Lane, Lanes
 from dlc.driver.executors.run import Done, run_all
+from dlc.files.inputs import active
 
 if TYPE_CHECKING:
     from dlc.cache import Cache
@@ -251,9 +252,10 @@ class _Sharing:
         )
 
     def _given(self, path: Path) -> str:
-        digest = self.cache.file_sha256(path)
+        file = active().open(path)
+        digest = file.digest("sha256")
         if self.cache.lookup(source_key(digest)) is None:
-            self.cache.save(source_key(digest), {"file": path.read_bytes()}, {})
+            self.cache.save(source_key(digest), {"file": file.view()}, {})
         return digest
 
     def _trusted(self) -> bool:

@@ -32,6 +32,15 @@ def run(arguments: Sequence[str]) -> int:
             from dlc.cli.listed import list_outcome
 
             return _guarded(arguments, terminal, lambda: list_outcome(terminal, "".join(arguments[1:])))
+    from dlc.files.inputs import Inputs
+
+    with Inputs().active():
+        return _run(arguments, terminal)
+
+
+def _run(arguments: Sequence[str], terminal: Terminal) -> int:
+    """The same for a command that may read files, each of which it sees as it was when it was opened first."""
+    if not os.environ.get("_DLC_COMPLETE"):
         if list(arguments[:1]) == ["train"]:
             terminal.silent = launched(os.environ)[0] > 0
         if list(arguments[:1]) == ["build"]:

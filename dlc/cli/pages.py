@@ -11,6 +11,7 @@ from dlc.base.diagnostics import ExitCode
 from dlc.cli.app import load_command
 from dlc.cli.help import EXAMPLES, OWN_PANEL, Flag, flags_of, panels, subcommands, usage
 from dlc.cli.table import COMMANDS, Command
+from dlc.config.keys import VARIABLES
 
 _HEAD = """\
 <!-- Written by `python -m dlc.cli.pages > docs/cli.md`; a test compares. Change the commands, not this file. -->
@@ -58,12 +59,7 @@ _ENVIRONMENT = """
 
 | variable | meaning |
 |---|---|
-| `DLC_CACHE` | `rw`, `ro`, `off`, `require` or `refresh`, like `--cache` |
-| `DLC_CACHE_DIR` | directory of the cache, like `--cache-dir` |
-| `DLC_CACHE_TRUSTED_KEYS` | public keys whose results are used, like `cache.trusted-keys`, separated by commas |
-| `DLC_CACHE_SIGNED_SINCE` | since when results must have been signed, like `cache.signed-since` |
-| `DLC_CACHE_SIGNING_KEY` | file of the private key that signs results |
-| `NO_COLOR`, `FORCE_COLOR` | messages without, or always with colours |
+VARIABLES| `NO_COLOR`, `FORCE_COLOR` | messages without, or always with colours |
 | `CI`, `TERM=dumb` | no progress line |
 
 Flags override variables, and variables override `dlc.toml`, which [Configuration](configuration.md) describes.
@@ -79,7 +75,8 @@ are completed as well.
 def cli_page() -> str:
     """The whole page."""
     codes = "".join(f"| {int(code)} | {meaning} |\n" for code, meaning in _MEANING.items())
-    lines = [_HEAD + codes + _ENVIRONMENT]
+    variables = "".join(f"| `{v.name}` | {v.doc} |\n" for v in VARIABLES)
+    lines = [_HEAD + codes + _ENVIRONMENT.replace("VARIABLES", variables)]
     for row in COMMANDS:
         lines += _command(row, load_command(row))
     return "\n".join(lines).rstrip() + "\n"

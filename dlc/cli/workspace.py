@@ -18,7 +18,7 @@ from dlc.api.artifact import Artifact
 from dlc.api.frontend import Frontend
 from dlc.api.source import Source
 from dlc.base.cache_levels import NO_LEVELS
-from dlc.base.cache_settings import DIRECTORY_VARIABLE, LEVELS_VARIABLE
+from dlc.base.cache_settings import DIRECTORY_VARIABLE, KEY_VARIABLE, LEVELS_VARIABLE
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.cli.options import FROM_CACHE, BuildOptions, CacheOptions
 from dlc.cli.progress import BuildProgress, Progress
@@ -283,7 +283,9 @@ def open_configured(config: Config, *, may_be_absent: bool = False, shared: bool
 def cache_policy(config: Config) -> Policy:
     """Whose results are used, by the configuration, and who signs those that are made: a private key is named by the
     user's environment only, never by a project."""
+    from dlc.cache.own_key import UserKey
     from dlc.cache.signing import policy_of
 
     private = os.environ.get("DLC_CACHE_SIGNING_KEY")
-    return policy_of(config.trusted_keys, config.signed_since, Path(private).expanduser() if private else None)
+    own = UserKey(os.environ.get(KEY_VARIABLE, ""))
+    return policy_of(config.trusted_keys, config.signed_since, Path(private).expanduser() if private else None, own)

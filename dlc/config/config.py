@@ -1,76 +1,27 @@
 """Configuration: defaults < plugins < dlc.toml or [tool.dlc] < flags. Every value remembers where it came from.
 
-A Config is a flat map from dotted key to Setting. `KEYS` is the one table of what may be written; reading,
-documentation and messages derive from it.
+A Config is a flat map from dotted key to Setting; `dlc.config.keys` has the table of what may be written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from dlc.base.cache_levels import (
-    DEFAULT_TIMEOUT,
-    DEFAULT_UPLOAD_TIME,
     LONGEST_TIME,
     SHORTEST_TIMEOUT,
     Levels,
     parse_levels,
 )
-from dlc.base.cache_settings import DEFAULT_SIZE, LEVELS_VARIABLE, TOKEN_VARIABLE, CacheMode
+from dlc.base.cache_settings import DIRECTORY_VARIABLE, LEVELS_VARIABLE, TOKEN_VARIABLE, CacheMode
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error, escape
-from dlc.spec import Bytes, Spec
+from dlc.base.own_places import is_within, user_cache
+from dlc.config.keys import KEYS, KeyDoc, Paths, Pipeline, doc_of
+from dlc.spec import Spec
 from dlc.spec.configurable import UNTRUSTED
 from dlc.spec.convert import Problem, read, write
-
-Pipeline = tuple[Spec, ...]
-Paths = tuple[Path, ...]
-
-
-@dataclass(frozen=True)
-class KeyDoc:
-    """One key of the configuration; `NAME` in it stands for a name of the user's choice."""
-
-    key: str
-    kind: Any
-    """An option type of `dlc.spec`, Path, Paths, or Pipeline."""
-    default: object
-    """None for keys with a NAME, and for what is found at run time."""
-    doc: str
-    trusted: bool = False
-    """Whether a file has to be trusted for it, as it decides what is run."""
-
-
-KEYS: Final = (
-    KeyDoc("pipeline.NAME", Pipeline, None, "a pipeline: text, or a list of passes and names of pipelines"),
-    KeyDoc("target.NAME.backend", Spec, None, "the backend and its options, as c{cpu=generic lib=static}"),
-    KeyDoc("target.NAME.pipeline", Pipeline, None, "pipeline for this target; by default the pipeline of the backend"),
-    KeyDoc("cache.dir", Path, None, "directory of the cache, relative to the file; the user's cache by default"),
-    KeyDoc("cache.size", Bytes, DEFAULT_SIZE, "maximum size of the cache, for builds and `dlc cache trim`"),
-    KeyDoc("cache.mode", CacheMode, "rw", "read and write, read only, no cache, fail on a miss, or rebuild and write"),
-    KeyDoc(
-        "cache.levels",
-        tuple[str, ...],
-        (),
-        "caches that machines share, by URL, nearest first; builds upload to those whose URL ends in #rw",
-        trusted=True,
-    ),
-    KeyDoc(
-        "cache.level-timeout", float, DEFAULT_TIMEOUT, "seconds without an answer after which a level is left alone"
-    ),
-    KeyDoc("cache.upload-time", float, DEFAULT_UPLOAD_TIME, "seconds that a build waits at its end for its uploads"),
-    KeyDoc(
-        "cache.trusted-keys",
-        tuple[str, ...],
-        (),
-        "public keys, as `dlc cache keygen` prints them; if there is one, only results that they signed are used",
-        trusted=True,
-    ),
-    KeyDoc("cache.signed-since", str, "", "date or time, as 2026-11-26: what was signed before it is not used"),
-    KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
-    KeyDoc("plugins.ops", Paths, (), "op packs: files `*.ops.yaml`, or directories of such, relative to the file"),
-)
 
 
 @dataclass(frozen=True)
@@ -101,9 +52,21 @@ class Config:
 
     @property
     def cache_dir(self) -> Path | None:
-        """Directory of the cache, or None for the user's."""
+        """Directory of the cache, or None for the user's.
+
+        Raises DlcError (USAGE) if a file that is not trusted names one outside of the user's.
+        """
         found = self.settings.get("cache.dir")
-        return found.value if found else None
+        if found is None:
+            return None
+        if found.foreign and not is_within(found.value, user_cache()):
+            message = (
+                f"cache.dir sets where dlc writes and removes files and takes libraries from, and {found.origin} is "
+                "not trusted"
+            )
+            help = f"{found.foreign}; --cache-dir and {DIRECTORY_VARIABLE} need no trust"
+            raise error(UNTRUSTED, message, help=help, exit_code=ExitCode.USAGE)
+        return found.value
 
     @property
     def cache_size(self) -> int:
@@ -211,22 +174,6 @@ def default_config() -> Config:
     """What holds when nothing is said."""
     values = {doc.key: Setting(doc.default, "default") for doc in KEYS if doc.default is not None}
     return Config(MappingProxyType(values))
-
-
-def doc_of(path: Sequence[str]) -> KeyDoc | None:
-    """The row of KEYS for a complete key."""
-    return next((doc for doc in KEYS if len(doc.key.split(".")) == len(path) and matches(doc, path)), None)
-
-
-def is_known_prefix(path: Sequence[str]) -> bool:
-    """Whether some key starts with `path`."""
-    return any(matches(doc, path) for doc in KEYS)
-
-
-def matches(doc: KeyDoc, path: Sequence[str]) -> bool:
-    """Whether `path` is a key of `doc` or the start of one."""
-    parts = doc.key.split(".")
-    return len(path) <= len(parts) and all(p in ("NAME", name) for p, name in zip(parts, path, strict=False))
 
 
 def _refused(code: str, message: str, setting: Setting, help: str = "") -> DlcError:

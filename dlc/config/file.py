@@ -8,19 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, did_you_mean, error
-from dlc.config.config import (
-    KEYS,
-    Config,
-    KeyDoc,
-    Paths,
-    Pipeline,
-    Setting,
-    default_config,
-    doc_of,
-    is_known_prefix,
-    matches,
-)
+from dlc.config.config import Config, Setting, default_config
+from dlc.config.keys import KEYS, KeyDoc, Paths, Pipeline, doc_of, is_known_prefix, matches
 from dlc.config.toml_lines import line_of
+from dlc.files.inputs import active
 from dlc.spec import Spec
 from dlc.spec.convert import Problem, read
 
@@ -108,7 +99,7 @@ class _Reader:
         except DlcError as problem:
             self.problems += problem.diagnostics
         else:
-            found[key] = Setting(result, self.place(path), self.foreign if doc.trusted else "")
+            found[key] = Setting(result, self.place(path), self.foreign if doc.trust in ("file", "elsewhere") else "")
 
     def plain(self, doc: KeyDoc, path: tuple[str, ...], value: object) -> object:
         if doc.kind is Path:
@@ -152,7 +143,7 @@ class _Reader:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return active().once(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise error(

@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from dlc.base.own_places import user_state
 from dlc.files.writing import write_whole
 
 
@@ -42,9 +43,7 @@ def distrust(file: Path) -> int:
 
 
 def _records() -> Path:
-    from platformdirs import user_state_path
-
-    return user_state_path("dlc", appauthor=False) / "trusted"
+    return user_state() / "trusted"
 
 
 def _record(file: Path, text: str) -> Path:

@@ -71,7 +71,27 @@ def compile_source(
         special: Single sizes for which the program has fast paths.
         stop_after: Name of the step behind which every function stops ("parse", a pass, "emit"); "" runs all.
         on_step: Told every step's record as it comes.
+
+    Raises:
+        DlcError: the model cannot be built, or a file changed while it was.
     """
+    with session.inputs.active() as inputs:
+        try:
+            return _compiled(source, frontend, frontend_package, pipeline, session, special, stop_after, on_step)
+        finally:
+            inputs.check(now=True)  # what else went wrong may come of the change
+
+
+def _compiled(
+    source: Source,
+    frontend: Frontend,
+    frontend_package: str,
+    pipeline: ResolvedPipeline,
+    session: Session,
+    special: Sequence[Special],
+    stop_after: str,
+    on_step: Callable[[StepRecord[Any]], None] | None,
+) -> Build:
     check_stop(pipeline, stop_after)
     if special:
         check_pipeline(pipeline)

@@ -37,7 +37,7 @@ class Dlc(Frontend):
 
     def sniff(self, source: Source) -> bool:
         """Whether the first line that is no comment opens a graph or a kernel."""
-        lines = bytes(source.view()[:_SNIFFED]).decode("utf-8", "replace").splitlines()
+        lines = source.part(0, _SNIFFED).decode("utf-8", "replace").splitlines()
         first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
         return first.startswith(("graph(", "kernel "))
 
@@ -54,7 +54,7 @@ class Dlc(Frontend):
         from dlc.plugins.discovery import load_registry
         from dlc.training.loop.checkpoint import SUFFIX, is_checkpoint
 
-        if is_checkpoint(source.view()):
+        if is_checkpoint(memoryview(source.part(0, _SNIFFED))):
             raise error(
                 "not-a-graph",
                 f"{source.name} is a checkpoint of dlc train, which is not a graph in text",

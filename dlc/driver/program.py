@@ -65,11 +65,12 @@ class Compiler:
         """
         from dlc.base.cache_levels import Levels, parse_levels
         from dlc.cache import open_cache
+        from dlc.cache.own_key import UserKey
         from dlc.cache.signing import policy_of
         from dlc.plugins.discovery import load_registry
 
         directory = None if cache_dir is None else Path(cache_dir)
-        policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key))
+        policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key), UserKey())
         registry = load_registry(packs=map(Path, ops))
         try:
             behind = Levels(parse_levels(levels))

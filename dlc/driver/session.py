@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from operator import itemgetter
 from pathlib import Path
@@ -26,6 +27,7 @@ from dlc.base.report import Report
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.files.hashing import OwnedFile, content_sha256
+from dlc.files.inputs import Inputs, active
 from dlc.version import __version__
 
 if TYPE_CHECKING:
@@ -102,6 +104,8 @@ class Session:
     """Packages of plugins whose ops and rules may occur in any step: their code is part of every key."""
     op_packs: str = ""
     """Digest of the op packs that no plugin brings: part of every key."""
+    inputs: Inputs = field(default_factory=active)
+    """The files that the steps read; nothing is kept once one of them changed."""
 
     def key(self, spec: str, package: str, given: str, extra: tuple[tuple[str, str], ...] = ()) -> Key:
         """The key of a step on an input `kind digest`."""
@@ -119,7 +123,8 @@ class Session:
             function: See `StepRecord.function`.
         """
         key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", (*stage.extra, *given.part_digests))
-        done = replace(self._looked_up(stage, given, key), function=function)
+        with self.inputs.active():
+            done = replace(self._looked_up(stage, given, key), function=function)
         for observer in self.observers:
             observer(done)
         return done
@@ -169,7 +174,7 @@ class Session:
 
         def again() -> Made[T]:
             # What the record promised is lost or unreadable. Nothing but time depends on it: the step runs again.
-            with lock:
+            with lock, self.inputs.active():
                 if not remade:
                     remade.append(self._made(stage, given, key))
             return remade[0]
@@ -187,7 +192,8 @@ class Session:
             from dlc.driver.codec import decode
 
             try:
-                return cast("T", decode(found.handle.kind, read, tuple(objects), self.context, file))
+                with self.inputs.active():
+                    return cast("T", decode(found.handle.kind, read, tuple(objects), self.context, file))
             except Damaged:
                 return again()[0].handle.value
 
@@ -228,7 +234,7 @@ class Session:
                 raise
 
         with ThreadPoolExecutor(max(1, self.jobs)) as pool:
-            futures = [pool.submit(attempt, *each) for each in work]
+            futures = [pool.submit(copy_context().run, attempt, *each) for each in work]
             try:
                 return [f.result() for f in futures]
             except BaseException:

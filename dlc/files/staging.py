@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Generator
@@ -13,6 +14,7 @@ from glob import escape
 from pathlib import Path
 
 _ATTEMPTS = 20
+_RANDOM = 6  # bytes, whose hex digits end the name of a directory
 
 
 @contextmanager
@@ -31,15 +33,17 @@ def stage_in(directory: Path, prefix: str) -> Generator[Path]:
 
 
 def remove_abandoned(directory: Path, prefix: str) -> None:
-    """Remove the directories PREFIX… in `directory` whose processes were killed."""
+    """Remove the directories PREFIX… in `directory` whose processes were killed; others whose names begin so stay."""
+    own = re.compile(rf"{re.escape(prefix)}[0-9a-f]{{{2 * _RANDOM}}}")
     for left in directory.glob(f"{escape(prefix)}*"):
-        _remove_abandoned(left)
+        if own.fullmatch(left.name):
+            _remove_abandoned(left)
 
 
 def _claimed(directory: Path, prefix: str) -> tuple[Path, int]:
     """A new locked directory, and the descriptor that holds its lock."""
     for _ in range(_ATTEMPTS):
-        stage = directory / f"{prefix}{secrets.token_hex(6)}"
+        stage = directory / f"{prefix}{secrets.token_hex(_RANDOM)}"
         stage.mkdir()
         try:
             held = _opened(stage)

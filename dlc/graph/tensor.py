@@ -1,7 +1,7 @@
 """Constant data by content: a `Tensor` is a type and a digest; its bytes are fetched only when something needs them.
 
-Weights are hashed once, when they enter the compiler, and stay where they lie (memory-mapped in the model's own file)
-until a backend writes them out.
+Weights are hashed once, when they enter the compiler, and stay where they lie (in the model's own file) until a backend
+writes them out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dlc.base.diagnostics import Location, error, escape
 from dlc.base.types import Array, DType, Type, dtype_of_numpy
+from dlc.files.inputs import InputFile, Inputs, active, active_or_none
 
 
 class Data(Protocol):
@@ -38,23 +40,43 @@ class MemoryData:
 
 @dataclass(frozen=True)
 class FileData:
-    """Elements inside a file, memory-mapped on use.
+    """Elements inside a file, as it was when the build opened it first.
 
     Attributes:
         root: Directory of the model, or its file.
         name: File name relative to `root`, "" for the model's own file, which may have another name in another build;
             the only part that is ever written into a cache.
         offset: Byte offset of the first element.
+        inputs: The files of the build.
     """
 
     root: Path
     name: str
     offset: int
+    inputs: Inputs | None = field(default_factory=active_or_none, compare=False, repr=False)
 
     def array(self, type: Type) -> Array:
+        """See `Data.array`. Raises DlcError where the file cannot be read, or changed since it was hashed."""
         if type.size == 0:
             return np.zeros(type.shape, type.dtype.numpy)
-        return np.memmap(self.root / self.name, type.dtype.numpy, "r", self.offset, type.shape)
+        file = self._file()
+        if self.offset + type.nbytes > file.size:
+            raise file.is_other()
+        if file.kept:
+            return np.frombuffer(file.read(self.offset, type.nbytes), type.dtype.numpy).reshape(type.shape)
+        found = np.empty(type.shape, type.dtype.numpy)
+        file.read_into(found.reshape(-1).view(np.uint8).data, self.offset)
+        found.flags.writeable = False
+        return found
+
+    def _file(self) -> InputFile:
+        path = self.root / self.name
+        try:
+            return (self.inputs or active()).open(path)
+        except OSError as problem:
+            message = f"{escape(str(path))}, which holds weights, cannot be read: {problem.strerror or problem}"
+            help = "check the path and its permissions"
+            raise error("unreadable-file", message, location=Location(str(path)), help=help) from None
 
 
 @dataclass(frozen=True)

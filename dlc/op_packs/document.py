@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 import yaml
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, Location, error, quote
+from dlc.files.inputs import input_bytes
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 24
@@ -98,8 +99,7 @@ class Document:
 def read_document(file: Path) -> Document:
     """The values of a file. Raises DlcError: it cannot be read, is too large, or is not of this part of YAML."""
     try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
+        content = input_bytes(file, MAX_BYTES)
     except OSError as problem:
         message = f"{file} cannot be read: {problem.strerror}"
         raise error("op-pack", message, location=Location(str(file)), exit_code=ExitCode.PLUGIN) from None

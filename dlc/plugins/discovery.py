@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.lazy import Lazy
+from dlc.files.inputs import active
 from dlc.plugins import hookspecs
 from dlc.plugins.entry import Entry, Kind, reason_of
 from dlc.plugins.entry_points import EntryPoint, entry_points
@@ -93,12 +94,14 @@ def load_registry(disable: Iterable[str] = (), kinds: Iterable[Kind] = KINDS, pa
             plugins.append(outcome.plugin)
             loaded.append(outcome)
     named: list[Entry] = []
-    if _OF_PACKS.intersection(kinds):
-        for plugin, file in named_packs(packs):
-            plugins.append(plugin)
-            named += pack_entries(plugin, file, kinds)
+    with active().active():  # what is read of a pack and its digest are of the same bytes
+        if _OF_PACKS.intersection(kinds):
+            for plugin, file in named_packs(packs):
+                plugins.append(plugin)
+                named += pack_entries(plugin, file, kinds)
+        digest = content_digest(packs) if packs else ""
     entries = [*(e for one in loaded for e in one.entries), *named]
-    return _registry(tuple(plugins), loaded, entries, kinds, content_digest(packs) if packs else "")
+    return _registry(tuple(plugins), loaded, entries, kinds, digest)
 
 
 def samples_of(plugin: Plugin) -> "Samples":

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dlc.files.inputs import active
 from dlc.op_packs.libraries import check_libraries
 from dlc.plugins.entry import Entry, Kind
 from dlc.plugins.own_paths import paths_of
@@ -37,7 +38,7 @@ def content_digest(paths: Iterable[Path]) -> str:
     for path in paths:
         files = sorted(p for p in path.iterdir() if p.name.endswith(".ops.yaml")) if path.is_dir() else (path,)
         for file in files:
-            content = file.read_bytes() if file.is_file() else b""
+            content = active().open(file).view() if file.is_file() else b""
             found.update(f"{file.name} {len(content)}\n".encode())
             found.update(content)
     return found.hexdigest()

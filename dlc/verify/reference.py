@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
 import numpy as np
 
+from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
 from dlc.base.types import Array, in_compute_type
 from dlc.verify.compare import Tolerance
@@ -94,8 +95,8 @@ def _multiplies_integers(model: Path | bytes) -> bool:
     """Whether a model names an operator that multiplies integers."""
     if isinstance(model, bytes):
         return any(name in model for name in _OF_INTEGERS)
-    with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-        return any(content.find(name) >= 0 for name in _OF_INTEGERS)
+    content = Source(model).view()
+    return any(re.search(re.escape(name), content) for name in _OF_INTEGERS)
 
 
 _OF_INTEGERS: Final = (

@@ -319,7 +319,7 @@ def test_a_file_that_another_process_removes_while_it_is_measured_is_no_trouble(
 
 def test_left_overs_of_killed_writers_are_swept_by_age(tmp_path: Path) -> None:
     fill(tmp_path)
-    old, young = tmp_path / "tmp" / "old.tmp", tmp_path / "tmp" / "young.tmp"
+    old, young = (tmp_path / "tmp" / f"{digit * 24}.tmp" for digit in "ab")
     for path in (old, young):
         path.write_bytes(b"half an object")
     os.utime(old, (0, 0))

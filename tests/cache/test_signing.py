@@ -131,7 +131,7 @@ def test_bundles_carry_signatures_and_replace_what_is_not_used(signers: tuple[Si
     export_bundle(source, chosen(source, None), tmp_path / "b")
     Cache(target, "rw").save(Key.of(step="s0"), {"c": b"poison"}, {})
     policy = Policy(frozenset([ours.public]))
-    found = import_bundle(target, tmp_path / "b", 1 << 20, policy.refusal)
+    found = import_bundle(target, tmp_path / "b", 1 << 20, policy)
     assert (found.new_records, found.refused) == (2, {"unknown_key": 1, "unsigned": 1})
     with Cache(target, "require", policy=policy) as cache:
         for number in (0, 1):

@@ -9,6 +9,7 @@ import pytest
 from dlc.api.source import Source
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.cache import CacheMode, LocalStore, Record
+from dlc.cache.own_key import UserKey
 from dlc.cache.upkeep import records
 from dlc.driver.program import Compiler
 from tests.cli.conftest import Dlc
@@ -116,7 +117,8 @@ def test_an_audit_finds_what_was_altered(dlc: Dlc, tmp_path: Path) -> None:
     for step, how in kinds.items():
         victim, poisoned = altered(store, step, how)
         assert poisoned != victim
-        store.put(victim.key.digest, poisoned.to_bytes(), "record")
+        # By somebody who has the user's key: without it the result would be a miss.
+        store.put(victim.key.digest, UserKey().get().marked(poisoned).to_bytes(), "record")
         ran = dlc("cache", "audit", "small.onnx", *TARGET)
         assert ran.code == ExitCode.MISMATCH
         assert f"  {victim.key.digest}  {step}" in ran.out

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dlc.config.config import KEYS, KeyDoc, Paths, Pipeline, default_config, matches
+from dlc.config.config import default_config
 from dlc.config.file import load_config
+from dlc.config.keys import KEYS, VARIABLES, KeyDoc, Paths, Pipeline, Trust, matches
 from dlc.spec.convert import describe
+from tests.config.test_trust_table import running
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 HEADER = "| key | value | default | meaning |\n|---|---|---|---|\n"
@@ -34,6 +36,36 @@ def test_the_page_lists_every_key(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update"):
         PAGE.write_text(expected, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == expected
+
+
+USED: dict[Trust, str] = {
+    "none": "yes",
+    "options": "yes, but for options that set what dlc runs, which are below",
+    "elsewhere": "inside of the user's cache directory; elsewhere if you trust the file",
+    "file": "if you trust the file",
+    "user": "no: it is a variable of the environment, which needs no trust",
+}
+"""Whether a value of a directory's file is used, by what it needs."""
+
+
+def trust_table() -> str:
+    """The rows that the page must show: every setting that does something with files or code."""
+    rows = [(d.key, d.does, d.trust) for d in KEYS if d.does or d.trust != "none"]
+    runs = [(f"{name}{{{option}=…}}", ("runs",), "file") for _, name, option in running()]
+    rows += [*runs, *((v.name, v.does, v.trust) for v in VARIABLES if v.does)]
+    lines = [f"| `{key}` | {', '.join(does)} | {USED[trust]} |\n" for key, does, trust in rows]
+    return "| setting | what it lets dlc do | used from a directory's file |\n|---|---|---|\n" + "".join(lines)
+
+
+def test_the_page_lists_what_needs_trust(request: pytest.FixtureRequest) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    head, mark, rest = text.partition("<!-- trust -->\n")
+    old, end, rest = rest.partition("<!-- end trust -->")
+    assert mark and end
+    if request.config.getoption("--update"):
+        PAGE.write_text(head + mark + trust_table() + end + rest, encoding="utf-8")
+        return
+    assert old == trust_table()
 
 
 def test_the_example_of_the_page_has_every_key(tmp_path: Path) -> None:

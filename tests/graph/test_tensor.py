@@ -1,7 +1,8 @@
-"""Constants by content: hashed once, mapped from their files, fetched when needed, never printed."""
+"""Constants by content: hashed once, read from their files, fetched when needed, never printed."""
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlc.base.diagnostics import DlcError
 from dlc.base.types import DTYPES, Type, dtype_of_numpy, f32, i64, u8
+from dlc.files.inputs import Inputs
 from dlc.graph import Constant, FileData, LazyData, Tensor, evaluate, make_graph, parse_graph, print_graph, verify
 from dlc.graph import tensor as module
 from dlc.graph.tensor import Array
@@ -58,14 +61,19 @@ def test_elements_are_read_only_and_the_caller_keeps_his_array() -> None:
     assert np.array_equal(tensor.array(), before)
 
 
-def test_files_are_mapped_not_read(tmp_path: Path) -> None:
+def test_files_are_read_as_they_were_when_the_build_opened_them(tmp_path: Path) -> None:
     values = np.arange(12, dtype=np.float32)
     (tmp_path / "weights.bin").write_bytes(b"head" + values.tobytes())
     of = Type(f32, (3, 4))
     tensor = Tensor.stored(of, FileData(tmp_path, "weights.bin", 4))
     assert tensor == Tensor.of(values.reshape(3, 4))
-    assert isinstance(tensor.array(), np.memmap)
     assert not tensor.array().flags.writeable
+    with Inputs().active() as inputs:
+        kept = Tensor.stored(of, FileData(tmp_path, "weights.bin", 4))
+    os.truncate(tmp_path / "weights.bin", 0)
+    assert np.array_equal(kept.array(), values.reshape(3, 4))
+    with pytest.raises(DlcError, match="changed while it was used"):
+        inputs.check(now=True)
     assert Tensor.stored(Type(f32, (0, 4)), FileData(tmp_path, "absent", 0)).array().shape == (0, 4)
 
 

@@ -26,6 +26,10 @@ SOURCES = (
 )
 
 
+_STATE = {"XDG_STATE_HOME": os.environ.get("XDG_STATE_HOME", "/nonexistent/state")}
+"""Where the key of the cache is: commands share caches."""
+
+
 @dataclass(frozen=True)
 class Layer:
     """A convolution with batch normalisation and a rectifier."""
@@ -83,7 +87,7 @@ def save(model: onnx.ModelProto, path: Path) -> Path:
 def environment(**changes: str) -> dict[str, str]:
     """A small one: what a process needs to run this checkout, and what a test asks for."""
     paths = os.pathsep.join([*map(str, SOURCES), *(p for p in sys.path if p)])
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "HOME": "/nonexistent", **changes}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "HOME": "/nonexistent", **_STATE, **changes}
 
 
 def command(*arguments: str | Path) -> list[str]:

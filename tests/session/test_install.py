@@ -172,7 +172,7 @@ def test_a_file_is_hashed_once_while_it_stays_the_same(tmp_path: Path, monkeypat
     cache, path = Cache(MemoryStore(), "rw"), tmp_path / "model"
     path.write_bytes(b"one")
     with monkeypatch.context() as patch:
-        patch.setattr("dlc.cache.files._SETTLED", 10**12)  # however slow the machine is
+        patch.setattr("dlc.files.inputs.SETTLED", 10**12)  # however slow the machine is
         assert cache.file_sha256(path) == cache.file_sha256(path)
     assert len(read) == 2  # so new that another change could have the same time
     time.sleep(0.15)

@@ -122,7 +122,7 @@ def import_(ctx: typer.Context, file: File, where: flags.CacheDirectory, json: f
         def tell(name: str, done: int) -> None:
             progress.at(f"reading {name[:12]}…", "import", done >> 10, total >> 10)
 
-        found = import_bundle(cache.store, file, config.cache_size, cache.policy.refusal, tell)
+        found = import_bundle(cache.store, file, config.cache_size, cache.policy, tell)
         cache.make_room(found.digests)
     return Outcome(_lines(file, found), _document(file, found))
 

@@ -108,7 +108,7 @@ def _is_checkpoint(path: Path) -> bool:
         return False
     from dlc.training.loop.checkpoint import is_checkpoint
 
-    return path.suffix == ".ckpt" or is_checkpoint(Source(path).view())
+    return path.suffix == ".ckpt" or is_checkpoint(Source(path).part(0, 64))
 
 
 def _checkpoint(path: Path, given: Mapping[str, object]) -> Outcome:

@@ -68,6 +68,8 @@ def _runs(terminal: Terminal, config: Config) -> Iterator[tuple[str, str]]:
         yield f"cache.levels={','.join(level.shown for level in levels)}", config["cache.levels"].origin
     if keys := config.as_trusted.trusted_keys:
         yield f"cache.trusted-keys={','.join(keys)}", config["cache.trusted-keys"].origin
+    if (place := config.as_trusted.settings.get("cache.dir")) is not None:
+        yield f"cache.dir={place.value}", place.origin
     registry = load_registry(config.disabled)
     terminal.tell(*registry.problems)
     groups: tuple[tuple[Kind, str, str], ...] = (

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
@@ -24,6 +23,7 @@ from dlc.driver.exec_backend import protocol as p
 from dlc.driver.exec_backend.form import FormError, from_json, to_json
 from dlc.driver.exec_backend.options import option_values
 from dlc.driver.exec_backend.process import ask
+from dlc.files.inputs import active
 from dlc.spec import Spec, option
 from dlc.version import __version__
 
@@ -318,7 +318,7 @@ def _no_element(name: str, described: p.Description) -> Reason | None:
 
 def _digest(path: Path) -> str:
     try:
-        return sha256(path.read_bytes()).hexdigest()
+        return active().open(path).digest("sha256")
     except OSError as problem:
         raise error("exec-backend", f"{path} cannot be read: {problem.strerror}", exit_code=ExitCode.USAGE) from None
 

@@ -1,4 +1,4 @@
-"""Arrays of a data set in .npz and .npy files: mapped where they lie uncompressed, unpacked only when asked for.
+"""Arrays of a data set in .npz and .npy files: read where they lie uncompressed, unpacked only when asked for.
 
 Data is hostile: what a header says is compared with the size of what follows before memory is taken, and nothing is
 ever unpickled.
@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dlc.base.diagnostics import ExitCode, Location, error, quote
 from dlc.base.free_memory import free_memory
 from dlc.base.types import Array
 from dlc.files.array_files import named_file, readable, unreadable
+from dlc.files.inputs import InputFile, active, input_stream
 
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 """Of a member of a zip file: signature, bytes of its name, bytes of its extra field."""
@@ -39,7 +40,7 @@ class Stored:
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     load: Callable[[], Array]
-    """Maps or unpacks it. Raises DlcError."""
+    """Finds or unpacks it. Raises DlcError."""
 
     @property
     def place(self) -> str:
@@ -98,15 +99,15 @@ def _opened(name: str, path: Path, expected: Sequence[str]) -> list[tuple[str, S
 
 
 def _npy(path: Path) -> Stored:
-    with path.open("rb") as file:
+    with input_stream(path) as file:
         shape, fortran, dtype = _header(file)
         offset = file.tell()
-        _check_size(shape, dtype, os.fstat(file.fileno()).st_size - offset)
-    return Stored(path, "", dtype, shape, lambda: _mapped(path, dtype, offset, shape, fortran))
+        _check_size(shape, dtype, file.seek(0, os.SEEK_END) - offset)
+    return Stored(path, "", dtype, shape, lambda: _in_place(path, dtype, offset, shape, fortran))
 
 
 def _npz(path: Path) -> Iterator[tuple[str, Stored]]:
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(input_stream(path)) as archive:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name == info.filename:
@@ -128,17 +129,17 @@ def _loader(
 ) -> Callable[[], Array]:
     """How one member is read: in place if it is stored as it is, else unpacked."""
 
-    def mapped() -> Array:
-        with readable(path, _WRITER), zipfile.ZipFile(path) as archive, archive.open(info) as content:
+    def in_place() -> Array:
+        with readable(path, _WRITER), zipfile.ZipFile(input_stream(path)) as archive, archive.open(info) as content:
             while content.read(1 << 22):
                 pass  # reaching the end has the checksum compared
-        with readable(path, _WRITER), path.open("rb") as file:
+        with readable(path, _WRITER), input_stream(path) as file:
             file.seek(info.header_offset)
             signature, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
             if signature != b"PK\3\4":
                 raise unreadable(path, f"{quote(info.filename)} does not begin where the directory says", _WRITER)
             offset = info.header_offset + _LOCAL_HEADER.size + name + extra + start
-            return _mapped(path, dtype, offset, shape, fortran)
+            return _in_place(path, dtype, offset, shape, fortran)
 
     def unpacked() -> Array:
         size = math.prod(shape) * dtype.itemsize
@@ -147,10 +148,10 @@ def _loader(
                 "too-large",
                 f"{path}: {quote(info.filename)} unpacks to {size:,} bytes, and {limit:,} are free",
                 location=Location(str(path)),
-                help="numpy.savez writes it uncompressed; such files are mapped and take no memory",
+                help="numpy.savez writes it uncompressed; of such files rows are read as they are needed",
                 exit_code=ExitCode.LIMIT,
             )
-        with readable(path, _WRITER), zipfile.ZipFile(path) as archive, archive.open(info) as file:
+        with readable(path, _WRITER), zipfile.ZipFile(input_stream(path)) as archive, archive.open(info) as file:
             file.read(start)
             whole = np.empty(math.prod(shape), dtype)
             content, at = whole.view(np.uint8).data, 0
@@ -164,7 +165,7 @@ def _loader(
             return whole.reshape(shape, order="F" if fortran else "C")
 
     plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1
-    return mapped if plain else unpacked
+    return in_place if plain else unpacked
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
@@ -189,9 +190,57 @@ def _check_size(shape: tuple[int, ...], dtype: np.dtype[np.generic], found: int)
         raise ValueError(f"{dtype}{list(shape)} takes {expected:,} bytes, but {found:,} follow its header")
 
 
-def _mapped(path: Path, dtype: np.dtype[np.generic], offset: int, shape: tuple[int, ...], fortran: bool) -> Array:
-    if not math.prod(shape):
-        return np.empty(shape, dtype)  # nothing cannot be mapped
+def _in_place(path: Path, dtype: np.dtype[np.generic], offset: int, shape: tuple[int, ...], fortran: bool) -> Array:
+    """An array where it lies: a small file is in memory, rows of a large one are read when they are asked for."""
+    size = math.prod(shape) * dtype.itemsize
+    if not size:
+        return np.empty(shape, dtype)
     with readable(path, _WRITER):
-        found = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
-        return np.asarray(found)
+        file = active().open(path, in_parts=True)
+    if file.kept or fortran:  # a row of the latter lies in as many places as it has elements
+        content = np.frombuffer(file.read(offset, size), dtype)
+        return content.reshape(shape, order="F" if fortran else "C")
+    rows: Any = FileRows(file, dtype, offset, shape)
+    return rows
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """An array in a file of which rows are read: what data sets need of a numpy array."""
+
+    file: InputFile
+    dtype: np.dtype[np.generic]
+    offset: int
+    """Bytes before the first element."""
+    shape: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def reshape(self, shape: tuple[int, ...]) -> FileRows:
+        """The same elements in rows of another shape."""
+        return FileRows(self.file, self.dtype, self.offset, shape)
+
+    def __getitem__(self, index: slice | Array) -> Array:
+        """Rows, copied. Raises DlcError where the file changed since it was opened."""
+        self.file.check()
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        numbers = range(*index.indices(len(self))) if isinstance(index, slice) else index.reshape(-1).tolist()
+        content = memoryview(bytearray(len(numbers) * row))
+        if isinstance(index, slice) and numbers.step == 1:
+            self.file.read_into(content, self.offset + numbers.start * row)
+        else:
+            for k, number in enumerate(numbers):
+                self.file.read_into(content[k * row : (k + 1) * row], self.offset + number * row)
+        lead = (len(numbers),) if isinstance(index, slice) else index.shape
+        return np.frombuffer(content, self.dtype).reshape((*lead, *self.shape[1:]))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from dlc import Artifact, Backend, Region, Report, Workshop
+from dlc.files.inputs import input_bytes
 from dlc.spec import format_bytes
 from dlc_backend_c import machine_file
 from dlc_backend_c.names import default_prefix
@@ -108,7 +109,7 @@ class C(Options, Backend):
         identity = target_of(self).identity
         if file := self.described.get(self.cpu):
             # Its content is code of its plugin, not of this package.
-            identity += f" description={sha256(file.read_bytes()).hexdigest()[:32]}"
+            identity += f" description={sha256(input_bytes(file, machine_file.MOST_BYTES)).hexdigest()[:32]}"
         if not self.tune:
             return identity
         from dlc_backend_c.scheduling import tuning_of

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from dlc import ExitCode, option
 from dlc.base.diagnostics import DlcError, error
 from dlc.base.memories import costs_problem, problem_of
+from dlc.files.inputs import input_bytes
 from dlc.spec import Bytes, Configurable, Spec, format_bytes
 from dlc_backend_c.instructions import INSTRUCTIONS
 
@@ -128,9 +129,10 @@ def read(path: Path) -> MachineFile:
         DlcError: (USAGE) it cannot be read, is no TOML, or holds another key or value than a description has.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise _bad(path, f"has {path.stat().st_size:,} bytes, descriptions have at most {MOST_BYTES:,}")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = input_bytes(path, MOST_BYTES)
+        if len(content) > MOST_BYTES:
+            raise _bad(path, f"has more than {MOST_BYTES:,} bytes, which descriptions have at most")
+        table = tomllib.loads(content.decode("utf-8"))
     except OSError as problem:
         help = f"a machine that comes with dlc is chosen by c{{cpu={path}}}" if str(path) in names() else ""
         raise _bad(path, problem.strerror or "cannot be read", help) from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlc import ExitCode, Job, Workshop
 from dlc.api.backend import KernelSchedule, Tuned
 from dlc.api.schedules import in_words
-from dlc.api.tuning import Record, Tuning, read_tuning
+from dlc.api.tuning import Record, Tuning, tuning_content, tuning_of_content
 from dlc.base.diagnostics import DlcError, error
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import LoopProgram
@@ -77,21 +77,13 @@ NONE = Preferred()
 
 
 def tuning_of(path: str) -> Tuning | None:
-    """The records of a file, read once as long as it stays as it is; None of "". Raises DlcError (USAGE)."""
-    if not path:
-        return None
-    try:
-        found = Path(path).stat()
-        stamp = found.st_size, found.st_mtime_ns
-    except OSError:
-        stamp = 0, 0  # reading it says what is wrong
-    return _read_once(path, stamp)
+    """The records of a file, as the build that is going on read it; None of "". Raises DlcError (USAGE)."""
+    return _parsed(tuning_content(Path(path)), path) if path else None
 
 
 @lru_cache(maxsize=8)
-def _read_once(path: str, stamp: tuple[int, int]) -> Tuning:
-    del stamp
-    return read_tuning(Path(path))
+def _parsed(content: bytes, source: str) -> Tuning:
+    return tuning_of_content(content, source)
 
 
 @lru_cache(maxsize=8)

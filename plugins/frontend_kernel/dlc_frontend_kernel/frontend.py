@@ -42,7 +42,7 @@ class KernelText(Frontend):
     def sniff(self, source: Source) -> bool:
         """Whether the content starts like a JSON case."""
         try:
-            head = bytes(source.view()[:_SNIFFED])
+            head = source.part(0, _SNIFFED)
         except DlcError:
             return False
         return head.lstrip().startswith(b"{") and b'"kernel"' in head

@@ -87,7 +87,7 @@ class Onnx(Frontend):
     def sniff(self, source: Source) -> bool:
         """Whether the content starts like a serialised ModelProto: a version, then known fields."""
         try:
-            head = bytes(source.view()[:2])
+            head = source.part(0, 2)
         except DlcError:
             return False
         return len(head) == 2 and head[0] == 0x08 and 0 < head[1] < 0x80

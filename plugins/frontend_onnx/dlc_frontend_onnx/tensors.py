@@ -154,17 +154,16 @@ class Storage:
         entries = {e.key: e.value for e in proto.external_data}
         root, name = external_file(self.source, entries.get("location", ""), proto.name)
         offset = _count(entries.get("offset", "0"), "offset")
-        size = (root / name).stat().st_size
+        file = Source(root / name)
+        size = file.size
         length = _count(entries.get("length", str(max(size - offset, 0))), "length")
         if offset + length > size:
             raise error("bad-tensor", f"bytes {offset} to {offset + length} of {name}, which has {size}")
         if length != raw_bytes(type):
             raise error("bad-tensor", f"{type} takes {raw_bytes(type)} bytes, {length} are stored in {name}")
         if type.dtype.bits < 8:  # packed: no array can be mapped onto it
-            with (root / name).open("rb") as file:
-                file.seek(offset)
-                return _from_bytes(type, file.read(length))
-        return _in_file(type, FileData(root, name, offset), Source(root / name))
+            return _from_bytes(type, file.part(offset, length))
+        return _in_file(type, FileData(root, name, offset), file)
 
 
 def _in_file(type: Type, data: FileData, file: Source) -> Tensor:

@@ -18,9 +18,8 @@ import json
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
 from typing import Any, Final, cast
 
 import numpy as np
@@ -44,20 +43,18 @@ class Archive:
     source: Source
     limit: int
     """Bytes that one tensor may have."""
-    _view: memoryview = field(repr=False)
 
     @classmethod
     def open(cls, source: Source, limit: int) -> Archive:
         """The archive; raises DlcError when it is none."""
-        view = source.view()
-        found = cls(source, limit, view)
+        found = cls(source, limit)
         _ = found.prefix
         return found
 
     @cached_property
     def _zip(self) -> zipfile.ZipFile:
         try:
-            return zipfile.ZipFile(self.source.path or BytesIO(self._view))
+            return zipfile.ZipFile(self.source.stream())
         except (zipfile.BadZipFile, OSError, ValueError, struct.error) as problem:
             raise self.damaged(f"it is no zip archive: {problem}") from None
 

@@ -71,10 +71,10 @@ class Torch(Frontend):
     def sniff(self, source: Source) -> bool:
         """Whether the content is a zip archive with a program."""
         try:
-            head = bytes(source.view()[:4])
+            head = source.part(0, 4)
         except DlcError:
             return False
-        return head == b"PK\x03\x04" and b"/models/model.json" in bytes(source.view()[-(1 << 20) :])
+        return head == b"PK\x03\x04" and b"/models/model.json" in source.part(-(1 << 20), 1 << 20)
 
     def supported(self) -> Iterable[tuple[str, str]]:
         """ATen's operators."""
