@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from dlc.base.budget import Budget
 from dlc.base.cache_levels import (
     DEFAULT_TIMEOUT,
     DEFAULT_UPLOAD_TIME,
@@ -68,6 +69,12 @@ KEYS: Final = (
         trusted=True,
     ),
     KeyDoc("cache.signed-since", str, "", "date or time, as 2026-11-26: what was signed before it is not used"),
+    KeyDoc(
+        "build.budget",
+        str,
+        "",
+        "what a build may cost, as `seconds=60,memory=4294967296`; kinds that it does not name have their defaults",
+    ),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded"),
     KeyDoc("plugins.ops", Paths, (), "op packs: files `*.ops.yaml`, or directories of such, relative to the file"),
 )
@@ -158,6 +165,12 @@ class Config:
     def as_trusted(self) -> "Config":
         """The same after the user said that the file is trusted."""
         return self.with_settings({key: replace(setting, foreign="") for key, setting in self.settings.items()})
+
+    @property
+    def budget(self) -> Budget:
+        """What a build may cost. Raises DlcError (USAGE): the text is not of its form."""
+        setting = self["build.budget"]
+        return Budget.parse(setting.value, setting.origin)
 
     @property
     def disabled(self) -> tuple[str, ...]:
