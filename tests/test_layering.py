@@ -62,8 +62,9 @@ LONGEST = 500
 
 PLUGINS = ("dlc_frontend_", "dlc_backend_")
 
-READS_ENVIRONMENT = {"dlc.plugins.guard", "dlc.verify.kit.process"}
-"""Undoes what a plugin does to the environment; hands it on to programs. Neither takes anything from it."""
+READS_ENVIRONMENT = {"dlc.plugins.guard", "dlc.verify.kit.process", "dlc.plugins.discovery"}
+"""Undoes what a plugin does to the environment; hands it on to programs. Neither takes anything from it. The last one
+leaves out plugins that the user names there, in whatever finds plugins: also programs in Python that use dlc."""
 
 
 @dataclass(frozen=True)

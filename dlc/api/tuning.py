@@ -23,7 +23,6 @@ A file is TOML in a canonical form, to be committed and reviewed:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
+from dlc.base.toml_text import BadToml, read_toml
 from dlc.files.inputs import input_bytes
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ class Tuning:
             DlcError: (`bad-tuning`) it is not TOML, or not such a file; the place and what is wrong are named.
         """
         try:
-            content = tomllib.loads(text)
+            content = read_toml(text)
             if content.get("format") != FORMAT:
                 raise _Wrong(f"its format is {content.get('format')!r}, not {FORMAT}")
             machines = {_get(m, "id", str): _fingerprint(m) for m in _tables(content, "machine")}
             return cls(_record(entry, machines) for entry in _tables(content, "kernel"))
-        except (tomllib.TOMLDecodeError, _Wrong) as problem:
+        except (BadToml, _Wrong) as problem:
             raise error(
                 "bad-tuning",
                 f"{source} is not a file of dlc tune: {problem}",

@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     MISMATCH = 3
     """A comparison or a check found a difference."""
     LIMIT = 4
-    """A limit is exceeded: the size of a tensor or of the arena."""
+    """A limit is exceeded: the size of a tensor or of the arena, the budget of a build."""
     TOOL = 5
     """Another program is missing or failed: a compiler."""
     PLUGIN = 6

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache, wraps
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -15,8 +17,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from dlc.base.diagnostics import did_you_mean, render
-from dlc.cli.help import dress
+from dlc.cli.help import dress, subcommands
 from dlc.cli.table import COMMANDS, Command, first_screen
+from dlc.cli.terminal import off_stdout
 
 if TYPE_CHECKING:
     from dlc.plugins.registry import Registry
@@ -63,7 +66,58 @@ def load_command(row: Command) -> Any:
         found.command(row.name, context_settings=CONTEXT)(function)
     command = dress(get_command(found))
     command.name = row.name
+    _prepare(command)
     return command
+
+
+def _prepare(command: Any) -> None:
+    """Give a command and those below it what all of ours have: --strict-plugins, and stdout for the result alone."""
+    for below in subcommands(command):
+        _prepare(below)
+    if command.callback is None:
+        return
+    if not subcommands(command) or command.invoke_without_command:
+        command.params += _common_options()
+    call = command.callback
+
+    @wraps(call)
+    def run(*arguments: Any, **options: Any) -> Any:
+        with off_stdout():
+            return call(*arguments, **options)
+
+    command.callback = run
+
+
+def _strict(value: bool) -> bool:
+    if value:
+        from dlc.plugins.discovery import STRICT
+
+        STRICT.set(True)
+    return value
+
+
+def _common(
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict-plugins",
+            callback=_strict,
+            expose_value=False,
+            help="A plugin that does not work is an error (exit code 6), not a warning.",
+            rich_help_panel="Plugins",
+        ),
+    ] = False,
+) -> None:
+    """What every command of ours has."""
+    del strict
+
+
+@cache
+def _common_options() -> list[Any]:
+    """Made by typer, whose classes of options are private."""
+    app = _typer()
+    app.command()(_common)
+    return [p for p in get_command(app).params if p.name != "help"]
 
 
 def root() -> Any:
@@ -109,25 +163,34 @@ def _root(
 
 def plugin_commands(registry: Registry) -> dict[str, dict[str, Any]]:
     """Commands that plugins add: plugin, with its package → name → command."""
+    from dlc.plugins.guard import attempt
     from dlc.plugins.registry import failed_hook
 
     found: dict[str, dict[str, Any]] = {}
     for hook in registry.commands:
         app = _typer()
-        try:
-            hook.call(app=app)
-        # One plugin's mistake must not hide the commands of others.
-        except (Exception, SystemExit) as problem:  # noqa: BLE001
-            typer.echo(render(failed_hook(hook.plugin, "dlc_commands", problem)), err=True)
-        if app.registered_commands or app.registered_groups:
+
+        def added(call: Any = hook.call, app: typer.Typer = app) -> dict[str, Any]:
+            call(app=app)
+            if not (app.registered_commands or app.registered_groups):
+                return {}
             app.callback()(lambda: None)  # keeps a single command a group
-            found.setdefault(hook.plugin, {}).update(getattr(get_command(app), "commands", {}))
+            return dict(getattr(get_command(app), "commands", {}))
+
+        # One plugin's mistake must not hide the commands of others.
+        outcome = attempt(added, hook.plugin, ours=False)
+        if outcome.problem:
+            typer.echo(render(failed_hook(hook.plugin, "dlc_commands", outcome.problem)), err=True)
+        if outcome.value:
+            found.setdefault(hook.plugin, {}).update(outcome.value)
     return found
 
 
 def _plugin_command(name: str) -> Any:
-    """The command of a plugin, or None; of two plugins with one name the first."""
+    """The command of a plugin, or None; of two plugins with one name the first, those of this project before others."""
+    from dlc.config.file import load_config
     from dlc.plugins.discovery import load_registry
 
-    found = plugin_commands(load_registry(kinds=()))
+    with off_stdout():
+        found = plugin_commands(load_registry(load_config(Path.cwd()).disabled, kinds=()))
     return next((commands[name] for commands in found.values() if name in commands), None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlc.base.diagnostics import DlcError
+from dlc.cli.terminal import off_stdout
 
 if TYPE_CHECKING:
     from dlc.config.config import Config
@@ -58,7 +59,8 @@ def _names(kind: Kind, config: Config) -> Iterable[str]:
     from dlc.plugins.discovery import load_registry
 
     try:
-        return list(load_registry(config.disabled, kinds=(kind,)).tables[kind])
+        with off_stdout():
+            return list(load_registry(config.disabled, kinds=(kind,)).tables[kind])
     except DlcError:
         return ()  # completion has no place for messages; the command itself will tell
 

@@ -6,18 +6,21 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode, did_you_mean, to_json
 from dlc.cli.launched import launched
-from dlc.cli.terminal import Outcome, Terminal
+from dlc.cli.terminal import Outcome, Terminal, off_stdout
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the exit code.
+    """Run one command line; the exit code. What it sets in its context ends with it."""
+    return copy_context().run(_run, arguments)
 
-    The commonest small requests are answered without typer, whose import takes half the time they may take.
-    """
+
+def _run(arguments: Sequence[str]) -> int:
+    """The commonest small requests are answered without typer, whose import takes half the time they may take."""
     terminal = Terminal()
     if not os.environ.get("_DLC_COMPLETE"):
         if list(arguments) in ([], ["-h"], ["--help"]):
@@ -31,14 +34,18 @@ def run(arguments: Sequence[str]) -> int:
         if 1 <= len(arguments) <= 2 and arguments[0] == "list" and not arguments[-1].startswith("-"):
             from dlc.cli.listed import list_outcome
 
-            return _guarded(arguments, terminal, lambda: list_outcome(terminal, "".join(arguments[1:])))
+            def listed() -> Outcome:
+                with off_stdout():
+                    return list_outcome(terminal, "".join(arguments[1:]))
+
+            return _guarded(arguments, terminal, listed)
     from dlc.files.inputs import Inputs
 
     with Inputs().active():
-        return _run(arguments, terminal)
+        return _reading(arguments, terminal)
 
 
-def _run(arguments: Sequence[str], terminal: Terminal) -> int:
+def _reading(arguments: Sequence[str], terminal: Terminal) -> int:
     """The same for a command that may read files, each of which it sees as it was when it was opened first."""
     if not os.environ.get("_DLC_COMPLETE"):
         if list(arguments[:1]) == ["train"]:
@@ -47,7 +54,8 @@ def _run(arguments: Sequence[str], terminal: Terminal) -> int:
             from dlc.cli.quick import quick_build
 
             try:
-                done = quick_build(terminal, arguments[1:])
+                with off_stdout():
+                    done = quick_build(terminal, arguments[1:])
             except KeyboardInterrupt:
                 done = _interrupted(terminal)
             if done is not None:

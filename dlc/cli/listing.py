@@ -138,8 +138,8 @@ def _configurables(table: Mapping[str, Entry]) -> tuple[str, tuple[Mapping[str, 
 def _ops(registry: Registry) -> tuple[str, tuple[Mapping[str, Any], ...]]:
     lines: list[str] = []
     items: list[Mapping[str, Any]] = []
-    for name, entry in sorted(registry.ops.items()):
-        op = entry.load()
+    for name, op in sorted(registry.loaded_ops().items()):
+        entry = registry.ops[name]
         call = f"{name}({', '.join(op.operand_names)})" + "".join(f" {key}=" for key in op.attr_names)
         summary = (op.__doc__ or "").strip().partition("\n")[0]
         lines.append(f"{call}\n    {summary}".rstrip())

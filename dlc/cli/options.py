@@ -74,6 +74,15 @@ class CacheOptions:
         help="Trust this directory's configuration to run programs, for this command; dlc trust does so permanently.",
         panel=CACHE,
     )
+    budget: str | None = flag(
+        None,
+        "--budget",
+        metavar="KIND=N,…",
+        help="What a build may cost before it ends with exit code 4: seconds of processor time and elements of "
+        "constants, for every 4 KiB of the model's file; memory of an array in bytes; nodes, kernels, passes. 0: no "
+        "limit. By default build.budget of the configuration.",
+        panel=CACHE,
+    )
     ops: tuple[str, ...] = flag(
         (),
         "--ops",

@@ -46,7 +46,8 @@ _MEANING = {
     ExitCode.USAGE: "the command line, the configuration or an input file is wrong",
     ExitCode.MISMATCH: "`verify` or `--verify-steps` found a difference beyond the tolerance, `--verify-loops` wrong "
     "loops; a check of `ops check` or `plugins test` failed",
-    ExitCode.LIMIT: "a limit is exceeded: the size of a tensor or of the arena, or `--min-offload`",
+    ExitCode.LIMIT: "a limit is exceeded: the size of a tensor or of the arena, the budget of a build, or "
+    "`--min-offload`",
     ExitCode.TOOL: "another program is missing or failed: the C compiler, onnxruntime",
     ExitCode.PLUGIN: "error in a plugin",
     ExitCode.CACHE_MISS: "`--cache require`, and a result is not in the cache",

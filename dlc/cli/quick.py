@@ -24,10 +24,17 @@ VALUES: Final = {
     "--cache": "cache",
     "--cache-dir": "cache_dir",
     "--cache-levels": "cache_levels",
+    "--budget": "budget",
 }
 """Flags that take a value, by what they mean."""
 
-SWITCHES: Final = {"--quiet": "quiet", "-q": "quiet", "--json": "json", "--trust-config": "trust"}
+SWITCHES: Final = {
+    "--quiet": "quiet",
+    "-q": "quiet",
+    "--json": "json",
+    "--trust-config": "trust",
+    "--strict-plugins": "strict",
+}
 _READING: Final = (None, "rw", "ro", "require")
 
 
@@ -38,6 +45,10 @@ def quick_build(terminal: Terminal, arguments: Sequence[str]) -> Outcome | None:
         return None
     chosen, cache, output, switches = read
     terminal.json, terminal.quiet = "json" in switches, "quiet" in switches
+    if "strict" in switches:
+        from dlc.plugins.discovery import STRICT
+
+        STRICT.set(True)
     from dlc.cli.rebuild import rebuild
     from dlc.cli.workspace import configuration, opened_cache
 
@@ -83,5 +94,5 @@ def parse(arguments: Sequence[str]) -> tuple[BuildOptions, CacheOptions, Path | 
     directory = Path(one["cache_dir"]) if "cache_dir" in one else None
     output = Path(one["output"]) if "output" in one else None
     mode = cast("CacheMode | None", one.get("cache"))
-    cache = CacheOptions(mode, directory, one.get("cache_levels"), "trust" in switches)
+    cache = CacheOptions(mode, directory, one.get("cache_levels"), "trust" in switches, one.get("budget"))
     return chosen, cache, output, frozenset(switches)

@@ -32,7 +32,7 @@ def request(cache: Cache, config: Config, registry: Registry, chosen: BuildOptio
     from dlc.driver.replay import request_key
 
     model = Path(chosen.model)
-    settings = {key: text for key, text, _ in config.show() if not key.startswith("cache.")}
+    settings = {key: text for key, text, _ in config.show() if not key.startswith(("cache.", "build.budget"))}
     asked: dict[str, object] = {**chosen.asked, "config": settings}
     if config.op_packs:
         asked["op packs"] = content_digest(config.op_packs)
@@ -67,6 +67,7 @@ def rebuild(terminal: Terminal, config: Config, cache: Cache, chosen: BuildOptio
         written = install_stored(cache, found.files, directory)
     except Lost:
         return None
+    terminal.tell(*registry.problems)
     watch = registry.watcher(terminal.tell, chosen.model)
     for step in found.steps:
         watch(step)
@@ -87,7 +88,8 @@ def remember_build(
     from dlc.runtime.install import remember_installed
 
     source = prepared.source
-    if cache.mode not in ("rw", "refresh") or space.registry.problems or source.path is None or prepared.tuned:
+    broken = any(d.severity != "note" for d in space.registry.problems)
+    if cache.mode not in ("rw", "refresh") or broken or source.path is None or prepared.tuned:
         return
     root, backend = source.path.parent, prepared.pipeline.backend
     paths = [c.path for c in prepared.frontend.companions(source) if c.path is not None]

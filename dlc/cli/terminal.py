@@ -8,9 +8,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dlc.base.diagnostics import Diagnostic, ExitCode, render
 from dlc.cli.progress import Bar, Progress
@@ -74,6 +75,37 @@ class Terminal:
             shown.stop()
 
 
+_KEPT: Final[ContextVar[int | None]] = ContextVar("kept_stdout", default=None)
+"""The descriptor of stdout, while what is printed goes to stderr."""
+
+
+@contextmanager
+def off_stdout() -> Generator[None]:
+    """Whatever code prints goes to stderr, also in libraries and other processes: stdout has a command's result alone.
+
+    The result is printed afterwards.
+    """
+    if _KEPT.get() is not None or sys.stdout is sys.stderr:
+        yield
+        return
+    kept = None
+    sys.stdout.flush()
+    with suppress(OSError, ValueError):  # a stream of a test, or one that is closed
+        if sys.stdout.fileno() == 1:
+            kept = os.dup(1)
+            os.dup2(2, 1)
+    token, stdout = _KEPT.set(kept), sys.stdout
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+        _KEPT.reset(token)
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
 def is_interactive() -> bool:
     """Whether somebody watches stderr. A CI log may claim to be a terminal, but nobody wants a spinner there."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
@@ -108,7 +140,13 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), width: int
 
 def terminal_width() -> int:
     """Characters that a line may have; 0 where nobody says, as in a file."""
-    return shutil.get_terminal_size((0, 0)).columns
+    kept = _KEPT.get()
+    if kept is None or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size((0, 0)).columns
+    try:
+        return os.get_terminal_size(kept).columns
+    except OSError:
+        return 0
 
 
 def size(count: int) -> str:

@@ -76,7 +76,8 @@ class Workspace:
         from dlc.driver.program import session_of
 
         session = session_of(self.registry, cache, model, jobs)
-        return replace(session, observers=(self.registry.watcher(self.terminal.tell, str(model)),), on_start=on_start)
+        watch = self.registry.watcher(self.terminal.tell, str(model))
+        return replace(session, observers=(watch,), on_start=on_start, budget=self.config.budget)
 
     def source(self, model: str) -> Source:
         """The model's file. Raises DlcError (USAGE) when there is none."""
@@ -251,6 +252,7 @@ def configuration(flags: CacheOptions) -> Config:
         ("cache.mode", flags.mode, "--cache"),
         ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
         ("cache.levels", flags.levels, "--cache-levels"),
+        ("build.budget", flags.budget and flags.budget.replace(",", " "), "--budget"),
     )
     for key, text, origin in layers:
         if text:

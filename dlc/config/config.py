@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from dlc.base.budget import Budget
 from dlc.base.cache_levels import (
     LONGEST_TIME,
     SHORTEST_TIMEOUT,
@@ -121,6 +122,12 @@ class Config:
     def as_trusted(self) -> "Config":
         """The same after the user said that the file is trusted."""
         return self.with_settings({key: replace(setting, foreign="") for key, setting in self.settings.items()})
+
+    @property
+    def budget(self) -> Budget:
+        """What a build may cost. Raises DlcError (USAGE): the text is not of its form."""
+        setting = self["build.budget"]
+        return Budget.parse(setting.value, setting.origin)
 
     @property
     def disabled(self) -> tuple[str, ...]:

@@ -152,11 +152,11 @@ def _read(file: Path) -> str:
 
 
 def _table(file: Path, text: str) -> Mapping[str, object]:
-    import tomllib  # most runs of `dlc` for help or listings read no file
+    from dlc.base.toml_text import BadToml, read_toml  # most runs of `dlc` for help or listings read no file
 
     try:
-        table: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+        table: dict[str, Any] = read_toml(text)
+    except BadToml as problem:
         place = re.search(r"\s*\(at line (\d+), column (\d+)\)$", str(problem))
         line, column = (int(place[1]), int(place[2])) if place else (0, 0)
         raise error(

@@ -141,6 +141,13 @@ KEYS: Final = (
         "date or time, as 2026-11-26: what was signed before it is not used",
         example='"2026-11-26"',
     ),
+    KeyDoc(
+        "build.budget",
+        str,
+        "",
+        "what a build may cost, as `seconds=60,memory=4294967296`; kinds that it does not name have their defaults",
+        example='"seconds=60"',
+    ),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded", example='["other"]'),
     KeyDoc(
         "plugins.ops",
@@ -163,7 +170,9 @@ class Variable:
     trust: Trust = "user"
 
 
+DISABLE_VARIABLE: Final = "DLC_PLUGINS_DISABLE"
 VARIABLES: Final = (
+    Variable(DISABLE_VARIABLE, "names of plugins or distributions that are not loaded, separated by commas"),
     Variable("DLC_CACHE", "`rw`, `ro`, `off`, `require` or `refresh`, like `--cache`", ("reads", "writes")),
     Variable(DIRECTORY_VARIABLE, "directory of the cache, like `--cache-dir`", ("reads", "writes", "deletes", "runs")),
     Variable(

@@ -19,6 +19,7 @@ from dlc.api.frontend import Frontend
 from dlc.api.source import Source
 from dlc.api.training import Bundle, digest_of
 from dlc.api.variants import Variant, Variants
+from dlc.base.budget import Budget, spending
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.driver import steps
@@ -95,6 +96,31 @@ def _compiled(
     check_stop(pipeline, stop_after)
     if special:
         check_pipeline(pipeline)
+    with spending(_budget(session, source)):
+        return _compile(source, frontend, frontend_package, pipeline, session, special, stop_after, on_step)
+
+
+def _budget(session: Session, source: Source) -> Budget:
+    """What the build may cost by the size of the model's file; of a model that is in memory, all it takes."""
+    if source.path is None and not source.data:
+        return Budget.unlimited()
+    try:
+        size = source.path.stat().st_size if source.path is not None else len(source.data)
+    except OSError:
+        size = 0  # reading it says what is wrong
+    return session.budget.for_input(size)
+
+
+def _compile(
+    source: Source,
+    frontend: Frontend,
+    frontend_package: str,
+    pipeline: ResolvedPipeline,
+    session: Session,
+    special: Sequence[Special],
+    stop_after: str,
+    on_step: Callable[[StepRecord[Any]], None] | None,
+) -> Build:
     done: list[StepRecord[Any]] = []
 
     def run(part: Iterable[BuildStep], given: Handle[Any], function: str = "") -> list[StepRecord[Any]]:

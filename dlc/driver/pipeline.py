@@ -10,6 +10,7 @@ from typing import cast
 
 from dlc.api.backend import Backend
 from dlc.api.passes import AnyPass, ProgramPass, check_chain
+from dlc.base.budget import Budget, over_budget
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error, quote
 from dlc.config.config import Config, Pipeline
 from dlc.driver.backend_flags import with_options, with_schedules
@@ -175,7 +176,7 @@ def resolve_target(registry: Registry, config: Config, target: str, flag: str = 
         )
         raise error("unknown-target", message, help=help, exit_code=ExitCode.USAGE)
     spec = Spec.parse(target, flag)
-    if spec.name in registry.backends or not named:
+    if registry.known("backends", spec.name) or not named:
         return spec, ""
     help = did_you_mean(spec.name, [*named, *registry.backends], "targets and backends")
     raise fault("unknown-target", f"there is no target or backend {spec.name}", spec.span, help)
@@ -212,7 +213,7 @@ def resolve(
         backend = registry.backend(with_schedules(given, schedules, type(backend)))
     package = registry.find("backends", backend_spec).package
     text, origin, specs = _chosen(config, pipeline, target_name, backend)
-    specs = expand_pipeline(specs, named_pipelines(registry, config))
+    specs = expand_pipeline(specs, qualified_pipelines(registry, config), most=config.budget.passes)
     demands = None if min_offload is None else offload_options(min_offload, backend, specs)
     if demands:
         specs = tuple(demands.applied(spec) for spec in specs)
@@ -349,8 +350,20 @@ def named_pipelines(registry: Registry, config: Config) -> Mapping[str, Pipeline
     return named
 
 
-def expand_pipeline(specs: Pipeline, named: Mapping[str, Pipeline], inside: tuple[str, ...] = ()) -> Pipeline:
-    """`specs` with every name of a pipeline replaced by its steps. Raises DlcError (USAGE) for a cycle."""
+def qualified_pipelines(registry: Registry, config: Config) -> Mapping[str, Pipeline]:
+    """The same, those of plugins under their qualified names too: what a pipeline's text may name."""
+    named = named_pipelines(registry, config)
+    offered = {f"{e.plugin}:{e.plain or e.name}": str(e.target) for e in registry.pipelines.values()}
+    return {**{name: Spec.parse_pipeline(text, name) for name, text in offered.items()}, **named}
+
+
+def expand_pipeline(
+    specs: Pipeline, named: Mapping[str, Pipeline], inside: tuple[str, ...] = (), most: int = Budget.passes
+) -> Pipeline:
+    """`specs` with every name of a pipeline replaced by its steps.
+
+    Raises DlcError: (USAGE) for a cycle; (LIMIT) for more than `most` passes, 0 for no limit.
+    """
     result: list[Spec] = []
     for spec in specs:
         if spec.name not in named:
@@ -361,7 +374,10 @@ def expand_pipeline(specs: Pipeline, named: Mapping[str, Pipeline], inside: tupl
         if spec.name in inside:
             cycle = " → ".join([*inside[inside.index(spec.name) :], spec.name])
             raise fault("pipeline-cycle", f"pipeline {spec.name} contains itself: {cycle}", spec.span)
-        result += expand_pipeline(named[spec.name], named, (*inside, spec.name))
+        result += expand_pipeline(named[spec.name], named, (*inside, spec.name), most)
+        if most and len(result) > most:
+            whole = inside[0] if inside else spec.name
+            raise over_budget("passes", f"pipeline {whole} has more than {most:,} passes", most)
     return tuple(result)
 
 

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -112,6 +112,7 @@ class Compiler:
         from dlc.driver.build import compile_source
 
         session = session_of(self.registry, self.cache, prepared.source.path or Path(), self.jobs)
+        session = replace(session, budget=self.config.budget)
         return compile_source(
             prepared.source,
             prepared.frontend,

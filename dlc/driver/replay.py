@@ -63,13 +63,16 @@ def request_key(model: Path, model_digest: str, asked: Mapping[str, object], plu
         model: Its file name is what generated names start from.
         model_digest: SHA-256 of the file.
         asked: Everything in flags and configuration that may change the steps, as JSON.
-        plugins: All that are installed; the code of every one counts, because any could act.
+        plugins: All that are installed; the code of every one counts, because any could act. One that does not work
+            counts as broken: it may work the next time.
     """
-    packages = {p.module.partition(".")[0]: p for p in plugins if p.state != "blocked"}
+    acting = [p for p in plugins if p.state != "blocked"]
     lines = [("step", "request"), ("subject", model.name), ("input", model_digest)]
     lines += [("asked", f"{name} {json.dumps(value, sort_keys=True)}") for name, value in sorted(asked.items())]
-    lines += [("code", f"{package} {code_digest(package)}") for package in sorted({"dlc", *packages})]
-    lines += [("plugin", f"{p.name} {p.module} {p.distribution} {p.version}") for p in packages.values()]
+    lines += [
+        ("code", f"{package} {code_digest(package)}") for package in sorted({"dlc", *(p.package for p in acting)})
+    ]
+    lines += [("plugin", f"{p.name} {p.module} {p.distribution} {p.version} {p.state}") for p in acting]
     return Key(tuple(lines))
 
 

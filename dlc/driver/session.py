@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from dlc.api.artifact import Artifact, Job
+from dlc.base import budget
+from dlc.base.budget import Budget
 from dlc.base.code_digest import code_digest
-from dlc.base.diagnostics import DlcError, ExitCode, error
+from dlc.base.diagnostics import DlcError, ExitCode, Location, error
 from dlc.base.libraries import versions
 from dlc.base.report import Report
 from dlc.cache.envelope import Damaged
@@ -106,6 +108,8 @@ class Session:
     """Digest of the op packs that no plugin brings: part of every key."""
     inputs: Inputs = field(default_factory=active)
     """The files that the steps read; nothing is kept once one of them changed."""
+    budget: Budget = field(default_factory=Budget)
+    """What a build may cost."""
 
     def key(self, spec: str, package: str, given: str, extra: tuple[tuple[str, str], ...] = ()) -> Key:
         """The key of a step on an input `kind digest`."""
@@ -153,8 +157,11 @@ class Session:
         from dlc.plugins.owner import origin_of, owner_of
 
         try:
-            return _make(stage, value, key)
+            with budget.at(stage.title or stage.spec):
+                return _make(stage, value, key)
         except DlcError as problem:
+            if problem.diagnostics[0].code == budget.CODE:
+                raise _at_node(problem, origin_of(problem, value)) from None
             if problem.exit_code is not ExitCode.BUG or owner_of(problem, stage.package) is None:
                 raise
             broken: BaseException = problem
@@ -265,11 +272,30 @@ def _make(stage: Stage[S, T], given: S, key: Key) -> Made[T]:
     report = Report()
     start = time.perf_counter()
     value = stage.run(given, report)
+    _check_size(value)
     elapsed = (time.perf_counter() - start) * 1000
     state = cast("State", value)
     payloads = encode(state)
     handle = Handle(kind_of(state), _digest(state, payloads), lambda: value, part_digests(state))
     return StepRecord(key, handle, elapsed, elapsed, report=report, title=stage.title), payloads
+
+
+def _check_size(state: object) -> None:
+    """Raise DlcError (LIMIT): a graph, or the graph of a plan, has more ops or kernels than the budget allows."""
+    from dlc.graph.graph import Graph
+
+    graph = getattr(state, "graph", state)
+    if isinstance(graph, Graph):
+        budget.limit("nodes", len(graph.ops), "the graph")
+        budget.limit("kernels", sum(op.runs for op in graph.ops), "the program")
+
+
+def _at_node(problem: DlcError, nodes: tuple[str, ...]) -> DlcError:
+    """The error with the node of the model that the step was at, where it names none and that is known."""
+    first = problem.diagnostics[0]
+    if first.location is not None or not nodes:
+        return problem
+    return DlcError(replace(first, location=Location(node=nodes[0])), exit_code=problem.exit_code)
 
 
 def code_lines(*packages: str) -> Lines:

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
 from dlc.base.allowed import Demand
+from dlc.base.budget import tick
 from dlc.base.extents import Dim
 from dlc.base.extents import symbols as symbols_in
 from dlc.base.polynomials import Symbol
@@ -115,6 +116,7 @@ class Op:
     # Digest and type are derived at construction: chains may be thousands of nodes deep, and deriving them on demand
     # would recurse as deep. It also puts a shape error where the op was written.
     def __post_init__(self) -> None:
+        tick()
         object.__setattr__(self, "digest", self._digest())
         try:
             object.__setattr__(self, "types", self.derive_types())

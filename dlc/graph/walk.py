@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import numpy as np
 
+from dlc.base.budget import charge_elements, limit
 from dlc.base.types import Array, Type, in_compute_type
 
 
@@ -19,12 +20,16 @@ class Node(Protocol):
     def operands(self) -> Any: ...
     @property
     def types(self) -> tuple[Type, ...]: ...
+    @property
+    def text_name(self) -> str: ...
     def evaluate(self, *args: Array) -> Any:
         """The result on arrays of the operands."""
         ...
 
 
 N = TypeVar("N", bound=Node)
+_GROWTH: Final = 4
+"""How many times as large as its operands a value may be, whatever the budget says of memory."""
 
 
 def toposort(outputs: Iterable[N], stop: Iterable[Node] = ()) -> tuple[N, ...]:
@@ -58,6 +63,21 @@ def as_view(value: Any, type: Type) -> Array:
     return np.asarray(value, type.dtype.numpy).reshape(type.room)
 
 
+def charge_values(op: Node) -> None:
+    """Charge the values of an op that is about to be evaluated to the build, if there is one.
+
+    Values that are there already cost nothing, and what is made of large ones may be as large.
+    """
+    if op.text_name == "constant":
+        return
+    what = f"the value of {op.text_name}"
+    read = _GROWTH * sum(t.nbytes for x in op.operands for t in x.types)
+    for of in op.types:
+        if of.nbytes > read:
+            limit("memory", of.nbytes, what)
+    charge_elements(sum(of.capacity for of in op.types), what)
+
+
 def evaluate_ops(
     outputs: Sequence[Node],
     known: Mapping[Any, Array],
@@ -74,6 +94,7 @@ def evaluate_ops(
     keep = {o.digest for o in outputs}
     values: dict[str, Any] = {op.digest: v for op, v in known.items()}
     for k, op in enumerate(order):
+        charge_values(op)
         with np.errstate(all="ignore"):
             got = value(op, [values[x.digest] for x in op.operands])
         several = len(op.types) > 1

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dlc.base.budget import charge_elements, limit
 from dlc.base.types import Array, DType, in_compute_type
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel
@@ -86,7 +87,9 @@ def run_kernel(kernel: Kernel, args: Sequence[Array], functions: Functions = _PL
     numbers = Arithmetic(functions)
     pairs = zip(kernel.params, args, strict=True)
     env = {p.name: np.asarray(a, p.dtype.numpy if p.dtype.narrow else None) for p, a in pairs}
+    charge_elements(sum(nest.points for nest in kernel.nests), "what a kernel gives")
     for t in (*kernel.results, *kernel.locals):
+        limit("memory", math.prod(t.shape) * t.dtype.numpy.itemsize, "an array of a kernel")
         env[t.name] = np.full(t.shape, kernel.start_of(t.name), t.dtype.numpy)
     with np.errstate(all="ignore"):
         for nest in kernel.nests:

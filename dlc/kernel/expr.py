@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 
+from dlc.base.budget import tick
 from dlc.base.extents import Dim
 from dlc.base.polynomials import Least, Quotient, Symbol, Terms
 
@@ -132,6 +133,7 @@ class Load(Expr):
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        tick()
         object.__setattr__(self, "_hash", hash((self.param, self.index)))
 
     def __eq__(self, other: object) -> bool:
@@ -163,6 +165,7 @@ class Apply(Expr):
     # Once, from the parts: expressions are trees with much sharing, which the default would walk at every look-up, and
     # chains of hundreds, on which it would recurse.
     def __post_init__(self) -> None:
+        tick()
         found = False
         for a in self.args:
             if isinstance(a, Apply):

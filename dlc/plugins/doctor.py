@@ -10,7 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
 
 from dlc.base.diagnostics import DlcError, escape
+from dlc.plugins.entry import reason_of
+from dlc.plugins.guard import attempt
 from dlc.plugins.plugin import pip_install
+from dlc.spec import Spec
 
 if TYPE_CHECKING:
     from dlc.base.cache_levels import Levels
@@ -62,7 +65,6 @@ def _temporary_space() -> Check | None:
 
 def _plugins(config: Config) -> Iterator[Check]:
     from dlc.plugins.discovery import load_registry
-    from dlc.spec import Spec
 
     try:
         registry = load_registry(config.disabled)
@@ -82,14 +84,24 @@ def _plugins(config: Config) -> Iterator[Check]:
     if not registry.plugin_backends:
         yield Check("backends", "error", "no backend is installed", pip_install("c"))
     for name in registry.backends:
-        try:
-            identity = registry.backend(Spec(name)).toolchain()
-        except DlcError as problem:
-            yield Check(f"toolchain of {name}", "error", problem.diagnostics[0].message, problem.diagnostics[0].help)
-        else:
+        yield _toolchain(registry, name)
+
+
+def _toolchain(registry: Registry, name: str) -> Check:
+    entry = registry.backends[name]
+    found = attempt(lambda: registry.backend(Spec(name)).toolchain(), entry.plugin, ours=entry.is_first_party)
+    match found.problem:
+        case None:
             # Digests of programs belong to cache keys; nobody reads them here.
-            facts = [line for line in identity.splitlines() if " sha256 " not in line]
-            yield Check(f"toolchain of {name}", "ok", escape("; ".join(facts) or "none needed"))
+            facts = [line for line in str(found.value).splitlines() if " sha256 " not in line]
+            return Check(f"toolchain of {name}", "ok", escape("; ".join(facts) or "none needed"))
+        case DlcError(diagnostics=(first, *_)):
+            return Check(f"toolchain of {name}", "error", first.message, first.help)
+        case problem if not entry.is_first_party:
+            reason = f"plugin {entry.plugin} failed: {reason_of(problem)}"
+            return Check(f"toolchain of {name}", "error", escape(reason))
+        case problem:
+            raise problem
 
 
 def _offers(registry: Registry) -> Iterator[Check]:

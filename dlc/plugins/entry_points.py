@@ -14,15 +14,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One line `name = module` of a distribution's entry points."""
+    """One line `name = module` or `name = module:object` of a distribution's entry points."""
 
     name: str
     module: str
     distribution: str
     version: str
+    attribute: str = ""
+    """The object of the module, as "plugin" or "Plugins.first"; "" for the module itself."""
 
 
-_Found = tuple[list[tuple[str, str]], str, str]
+_Points = list[tuple[str, str, str]]
+"""(name, module, attribute) of lines."""
+_Found = tuple[_Points, str, str]
 _KNOWN: dict[tuple[str, str], tuple[int, tuple[_Found, ...]]] = {}
 """(directory, group) → when the directory changed, and what was found there."""
 
@@ -36,7 +40,7 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
             plain = re.sub(r"[-_.]+", "-", name).lower()
             if plain not in seen:
                 seen.add(plain)
-                found += [EntryPoint(key, module, name or "unknown", version) for key, module in points]
+                found += [EntryPoint(key, m, name or "unknown", version, attribute) for key, m, attribute in points]
     return tuple(found)
 
 
@@ -57,7 +61,7 @@ def _distributions(directory: str, group: str) -> tuple[_Found, ...]:
     return known[1]
 
 
-def _installed(directory: str, group: str) -> Iterator[tuple[list[tuple[str, str]], str]]:
+def _installed(directory: str, group: str) -> Iterator[tuple[_Points, str]]:
     """(entry points of the group, text of the metadata)."""
     try:
         names = sorted(os.listdir(directory))
@@ -71,7 +75,7 @@ def _installed(directory: str, group: str) -> Iterator[tuple[list[tuple[str, str
                 yield points, _text(information, "METADATA") or _text(information, "PKG-INFO")
 
 
-def _archived(archive: str, group: str) -> Iterator[tuple[list[tuple[str, str]], str]]:
+def _archived(archive: str, group: str) -> Iterator[tuple[_Points, str]]:
     from importlib.metadata import distributions
 
     for distribution in distributions(path=[archive]):
@@ -88,16 +92,17 @@ def _text(directory: str, name: str) -> str:
         return ""  # most distributions have no entry points
 
 
-def _section(text: str, group: str) -> list[tuple[str, str]]:
-    """(name, module) of the lines below `[group]`."""
-    points: list[tuple[str, str]] = []
+def _section(text: str, group: str) -> _Points:
+    """The lines below `[group]`; extras in brackets behind a module are left out."""
+    points: _Points = []
     inside = False
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             inside = line == f"[{group}]"
         elif inside and "=" in line and not line.startswith(("#", ";")):
             name, _, target = line.partition("=")
-            points.append((name.strip(), re.split(r"[:\[]", target)[0].strip()))
+            module, _, attribute = target.partition("[")[0].partition(":")
+            points.append((name.strip(), module.strip(), attribute.strip()))
     return points
 
 

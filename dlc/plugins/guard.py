@@ -3,10 +3,13 @@
 A plugin is imported in the main thread, as its author expects. A second thread watches the clock: after `LIMIT` seconds
 a signal raises an exception in the import, again every second, and a plugin that cannot even be interrupted (it hangs
 in a library, without Python) ends the process with a message that names it. What it changed of `SETTINGS` is set back.
+What it prints on stdout is kept, to be told by its name: stdout has the results of commands, and of programs that use
+dlc.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -28,6 +31,10 @@ _GRACE = 5
 """Times that it is interrupted, a second apart, before the process is given up."""
 
 
+_OUTPUT = 1 << 16
+"""Bytes of what a plugin prints that are kept."""
+
+
 class TooLong(BaseException):
     """Raised in code that takes too long; no Exception, so that `except Exception` does not swallow it."""
 
@@ -41,6 +48,8 @@ class Guarded(Generic[T]):
     """What it raised instead."""
     changes: tuple[str, ...] = ()
     """What it changed of the interpreter, in words; it has been set back."""
+    output: str = ""
+    """What it printed on stdout."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +77,46 @@ def guarded(call: Callable[[], T], plugin: str) -> Guarded[T]:
     value: T | None = None
     problem: BaseException | None = None
     watch = _Watch(plugin)
+    printed = _Printed()
+    stdout, sys.stdout = (
+        sys.stdout,
+        io.TextIOWrapper(cast("io.BufferedIOBase", printed), "utf-8", "backslashreplace", write_through=True),
+    )
     try:
         with watch:
             value = call()
     # Whatever it raises, the others go on; the user's own interruption alone is meant for all of dlc.
     except BaseException as raised:  # noqa: BLE001
         problem = raised.with_traceback(None) if isinstance(raised, TooLong) else raised
+    finally:
+        sys.stdout = stdout
     changes = tuple(_set_back(before))
     if watch.interrupted:
         raise KeyboardInterrupt
-    return Guarded(value, problem, changes)
+    return Guarded(value, problem, changes, printed.end())
+
+
+class _Printed(io.RawIOBase):
+    """What is printed up to `end`. Who keeps the stream, as a handler of logs does, prints on stderr afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: bytearray | None = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        if self._kept is None:
+            sys.stderr.write(bytes(data).decode("utf-8", "backslashreplace"))
+        else:
+            self._kept += bytes(data)[: max(0, _OUTPUT - len(self._kept))]
+        return len(data)
+
+    def end(self) -> str:
+        """What was printed so far."""
+        kept, self._kept = self._kept or b"", None
+        return bytes(kept).decode("utf-8", "replace").strip()
 
 
 class _Watch:
@@ -211,6 +250,7 @@ SETTINGS: Final = (
     Setting("handlers of signals", _handlers, _set_handlers),
     Setting("the current directory", _directory, _set_directory),
     Setting("the environment", lambda: dict(os.environ), _set_environment),
+    Setting("the stream of errors", lambda: sys.stderr, lambda stream: setattr(sys, "stderr", stream)),
     Setting("filters that turn warnings into errors", _strict, _set_strict),
 )
 """What is set back."""

@@ -44,8 +44,8 @@ def content_digest(paths: Iterable[Path]) -> str:
     return found.hexdigest()
 
 
-def plugin_packs(plugin: Plugin, offered: Iterable[object]) -> Iterator[Path]:
-    """The files behind what a hook returns. Raises TypeError: it is no path into the plugin's package."""
+def plugin_packs(plugin: Plugin, offered: object) -> Iterator[Path]:
+    """The files behind what a hook returns. Raises WrongResult: it is no path into the plugin's package."""
     check_libraries()
     from dlc.op_packs.load import pack_files
 

@@ -28,7 +28,9 @@ def owner_of(problem: BaseException, package: str = "") -> Plugin | None:
     """
     from dlc.plugins.discovery import list_plugins
 
-    others = {p.package: p for p in list_plugins() if not p.is_own}
+    plugins = list_plugins()
+    ours = {"", "dlc", *(p.package for p in plugins if p.is_own)}  # whatever an entry point of somebody else says
+    others = {p.package: p for p in plugins if p.package not in ours}
     if package in others:
         return others[package]
     owners = (others.get(name) for frame in _frames(problem) for name in _packages(frame))
@@ -51,7 +53,8 @@ def origin_of(problem: BaseException, state: object) -> tuple[str, ...]:
     for frame in _frames(problem):
         for name in ("self", "op"):
             found = frame.f_locals.get(name)
-            if isinstance(found, Op) and (origin := graph.origin(found)):
+            # An op that is being made has no digest yet.
+            if isinstance(found, Op) and "digest" in vars(found) and (origin := graph.origin(found)):
                 return origin
     return ()
 

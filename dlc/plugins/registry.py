@@ -44,7 +44,7 @@ class Registry:
     tables: Mapping[Kind, Mapping[str, Entry]]
     """Only the kinds that were asked for."""
     problems: tuple[Diagnostic, ...] = ()
-    """One warning per plugin that does not work."""
+    """Warnings and notes about plugins that do not work, or do what they should not."""
     observers: tuple[Observer, ...] = field(default=(), repr=False)
     commands: tuple[Observer, ...] = field(default=(), repr=False)
     """Every plugin's `dlc_commands`."""
@@ -87,10 +87,16 @@ class Registry:
         return self.tables["rules"]
 
     def find(self, kind: Kind, spec: "Spec") -> Entry:
-        """The entry that `spec` names; raises DlcError (USAGE, or PLUGIN if the plugin of that name does not work)."""
+        """The entry that `spec` names, plainly or as PLUGIN:NAME.
+
+        Raises DlcError (USAGE, or PLUGIN if the plugin of that name does not work or several have the name).
+        """
         table = self.tables[kind]
-        if entry := table.get(spec.name):
+        if entry := self.known(kind, spec.name):
             return entry
+        if claimed := [entry.name for entry in table.values() if entry.plain == spec.name]:
+            message = f"several plugins offer {spec.name} among the {kind}: choose {' or '.join(claimed)}"
+            raise error("name-clash", message, exit_code=ExitCode.PLUGIN)
         for plugin in self.plugins:
             if plugin.name == spec.name and plugin.state != "ok":
                 broken = error("plugin", f"plugin {plugin.name} is {plugin.state}: {plugin.reason}")
@@ -101,13 +107,23 @@ class Registry:
         help = pip_install(spec.name) if is_missing else did_you_mean(spec.name, table, kind)
         raise fault(_UNKNOWN[kind], f"there is no {_SINGULAR[kind]} {spec.name}", spec.span, help)
 
+    def known(self, kind: Kind, name: str) -> Entry | None:
+        """The entry of a name, plain or qualified by its plugin or distribution; None where there is none."""
+        table = self.tables[kind]
+        if entry := table.get(name):
+            return entry
+        qualifier, _, plain = name.partition(":")
+        owners = {p.name for p in self.plugins if qualifier in (p.name, p.distribution)} if plain else set[str]()
+        found = (e for e in table.values() if e.plugin in owners and plain == (e.plain or e.name))
+        return next(found, None)
+
     def frontend(self, spec: "Spec") -> "Frontend":
         """The configured frontend; raises DlcError."""
         from dlc.api.frontend import Frontend
 
         found: Frontend = self._create("frontends", spec, Frontend)
         found = found.with_frontends(self.frontend)
-        return found.with_onnx_rules(self.onnx_rules, self._loaded_ops) if "onnx_rules" in self.tables else found
+        return found.with_onnx_rules(self.onnx_rules, self.loaded_ops) if "onnx_rules" in self.tables else found
 
     def backend(self, spec: "Spec") -> "Backend":
         """The configured backend; raises DlcError."""
@@ -127,19 +143,23 @@ class Registry:
 
         Raises DlcError (USAGE): several backends read this type.
         """
-        found: list[type[Backend]] = []
+        from dlc.api.backend import Backend
+
+        found: dict[type[Backend], bool] = {}
         for entry in self.backends.values() if source.suffix else ():
             try:
-                kind: type[Backend] = entry.load()
+                kind = class_of(entry, Backend)
             except DlcError:
                 continue  # a broken plugin must not keep others from reading the file
             if source.suffix in getattr(kind, "suffixes", ()):
-                found.append(kind)
+                found[kind] = entry.is_first_party
+        if any(found.values()):
+            found = {kind: ours for kind, ours in found.items() if ours}
         if len(found) > 1:
             message = f"{source.name}: several backends read this format: {', '.join(sorted(k.name for k in found))}"
             help = "give the directory that it was built into: its manifest says which one made it"
             raise error("ambiguous-format", message, help=help, exit_code=ExitCode.USAGE)
-        return found[0]() if found else None
+        return next(iter(found))() if found else None
 
     def stage(self, spec: "Spec") -> "AnyPass":
         """The configured pass, with what plugins add to it if it takes any of that; raises DlcError."""
@@ -206,12 +226,14 @@ class Registry:
             if entry.package != "dlc":
                 yield entry.name, titles[entry.plugin], entry.packages, partial(class_of, entry, base)
 
-    def _loaded_ops(self) -> "Mapping[str, type[Op]]":
-        """All ops by name, imported; without those of plugins that cannot be."""
+    def loaded_ops(self) -> "Mapping[str, type[Op]]":
+        """All ops by name, imported; without those of plugins that cannot be, or are no ops."""
+        from dlc.graph import Op
+
         found: dict[str, type[Op]] = {}
         for name, entry in self.tables.get("ops", {}).items():
             with suppress(DlcError):
-                found[name] = entry.load()
+                found[name] = class_of(entry, Op)
         return found
 
     @property
@@ -222,11 +244,13 @@ class Registry:
 
     def frontend_for(self, source: "Source") -> Entry:
         """The reader of `source`, by its suffix, else by its content; raises DlcError when there is none."""
+        from dlc.api.frontend import Frontend
+
         broken: list[str] = []
         classes: dict[str, type[Frontend]] = {}
         for name, entry in self.frontends.items():
             try:
-                classes[name] = entry.load()
+                classes[name] = class_of(entry, Frontend)
             except DlcError as problem:
                 broken += [d.message for d in problem.diagnostics]
         by_suffix = [name for name, kind in classes.items() if source.suffix in kind.suffixes]
@@ -238,6 +262,9 @@ class Registry:
                 exit_code=ExitCode.USAGE,
             )
         candidates = by_suffix or [name for name, kind in classes.items() if _sniffs(name, kind, source, broken)]
+        # A plugin that reads a format of ours too is chosen by --frontend.
+        ours = [name for name in candidates if self.frontends[name].is_first_party]
+        candidates = ours if len(ours) == 1 else candidates
         if len(candidates) == 1:
             return self.frontends[candidates[0]]
         if candidates:
@@ -272,7 +299,9 @@ class Registry:
                 try:
                     observer.call(event=event)
                 # A viewer's failure must not cost the build.
-                except (Exception, SystemExit) as problem:  # noqa: BLE001
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as problem:  # noqa: BLE001
                     working.remove(observer)
                     tell(failed_hook(observer.plugin, "dlc_step_done", problem))
 

@@ -12,7 +12,8 @@ Value: TypeAlias = Union[str, "Spec", tuple[Union[str, "Spec"], ...]]
 """Untyped value: a word or string, a nested spec, or a list of these (never of exactly one)."""
 
 _SPACE = re.compile(r"\s*")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?::[A-Za-z_][A-Za-z0-9_./-]*)?")
+"""A name, perhaps with the plugin that it is of: acme:c."""
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _WORD = re.compile(r'[^\s{},"()\x00-\x1f\x7f]+')
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+\-*=@%~^<>|&;!?$#\[\]\\']+")

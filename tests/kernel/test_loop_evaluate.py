@@ -175,3 +175,19 @@ def test_more_points_than_are_evaluated_at_once() -> None:
         result=big,
     )
     assert got[0] == got[-1] == sum(n % 3 for n in range(count))
+
+
+def nested(at: Expr, *, inner: bool = True) -> Any:
+    """y[at] = x[4 a + b] for a in 0..3 and b in 0..4, both loops parallel."""
+    a, b = Axis("a", 3), Axis("b", 4)
+    within = For(b, Const(0), Const(4), (Store("y", at, x(a * 4 + b)),), parallel=inner)
+    return run(For(a, Const(0), Const(3), (If(apply("lt", a, 3), (within,)),), parallel=True))
+
+
+def test_parallel_loops_inside_of_each_other() -> None:
+    a, b = Axis("a", 3), Axis("b", 4)
+    np.testing.assert_array_equal(nested(a * 4 + b), VALUES)
+    for at in (b, a):  # iterations of the outer loop, or of the inner one, write the same elements
+        for inner in (True, False):
+            with pytest.raises(LoopFault):
+                nested(at, inner=inner)

@@ -163,22 +163,32 @@ def test_what_is_imported_later_is_guarded_too(install: Install, monkeypatch: py
 
 
 @pytest.mark.parametrize(("mine", "point"), [("zzz", "c"), ("aaa", "a-chip")])
-def test_a_clash_with_a_built_in_one_never_disables_that(install: Install, mine: str, point: str) -> None:
+def test_a_clash_with_a_built_in_one_leaves_that_as_it_is(install: Install, mine: str, point: str) -> None:
     """Wherever its name stands in the alphabet, and whether the entry point or what it offers has the name."""
     offered = GOOD.replace("count-it", "fuse") if point != "c" else ""
     install(mine, offered, point=point)
-    with pytest.raises(DlcError) as caught:
-        load_registry(kinds=KINDS)
-    (output,) = caught.value.diagnostics
-    assert output.code == "name-clash"
-    assert mine in output.help or point in output.help
-    assert "core" not in output.help
-    assert "dlc-backend-c" not in output.help
+    registry = load_registry(kinds=KINDS)
+    assert registry.passes["fuse"].package == "dlc"
+    assert registry.backends["c"].plugin == "c" and registry.backends["c"].is_own
+    (problem,) = registry.problems
+    assert (problem.code, problem.severity) == ("name-clash", "warning")
+    assert (f"dlc-{mine}:c" if point == "c" else "a-chip:fuse") in problem.notes[0]
 
 
 def test_a_backend_named_before_the_built_in_one(install: Install) -> None:
     hook = "@hookimpl\ndef dlc_backends():\n    return [Lazy('c', 'mine:Mine')]\n"
     install("aaa", f"from dlc import Lazy, hookimpl\n{hook}")
-    with pytest.raises(DlcError) as caught:
-        load_registry(kinds=KINDS)
-    assert caught.value.diagnostics[0].help == 'disable aaa (dlc-aaa 1.2) in dlc.toml: [plugins] disable = ["aaa"]'
+    registry = load_registry(kinds=KINDS)
+    assert registry.backends["c"].is_own and registry.backends["aaa:c"].plugin == "aaa"
+
+
+def test_what_it_prints_is_kept_and_a_stream_that_it_keeps_is_stderr(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("bad", f"import sys\nprint('hello')\nkept = sys.stdout\n{GOOD.replace('count-it', 'other')}")
+    install("good", GOOD)
+    (problem,) = load_registry(kinds=KINDS).problems
+    assert (problem.code, problem.notes) == ("plugin-output", ("hello",))
+    sys.modules["dlc_test_bad"].kept.write("later\n")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "later\n")

@@ -145,18 +145,21 @@ def test_a_hook_that_returns_something_else_breaks_its_plugin_only(install: Inst
     assert "onnx" in registry.frontends
 
 
-@pytest.mark.parametrize("domain", ["org.acme", "com.microsoft"])
-def test_two_plugins_with_rules_for_one_operator_are_a_clash(domain: str, install: Install) -> None:
-    rules = RULES.replace("org.acme", domain).replace("Twice", "Gelu")
-    install("acme", plugin(domain, rules=rules))
-    if domain == "org.acme":
-        install("other", plugin(domain, rules=rules))
-    problem = refused([acme("Gelu", domain=domain)], ["y"])
-    assert problem.exit_code is ExitCode.PLUGIN
-    (found,) = problem.diagnostics
-    assert found.code == "name-clash" and f"{domain}." in found.message and "acme (dlc-acme 1.2)" in found.message
-    assert ("other (dlc-other 1.2)" if domain == "org.acme" else "onnx (dlc-frontend-onnx") in found.message
-    assert f'disable = ["{"other" if domain == "org.acme" else "acme"}"]' in found.help
+def test_two_plugins_with_rules_for_one_operator_are_a_clash_where_it_is_used(install: Install) -> None:
+    install("acme", plugin("org.acme"))
+    install("other", plugin("org.acme"))
+    (found,) = refused([acme("Twice")], ["y"]).diagnostics
+    assert found.code == "name-clash" and "org.acme.Twice" in found.message and "acme (dlc-acme 1.2)" in found.message
+    assert "other (dlc-other 1.2)" in found.message and 'disable = ["other"]' in found.help
+    assert parsed([helper.make_node("Relu", ["x"], ["y"])], ["y"]).outputs
+
+
+@pytest.mark.parametrize("rules", [RULES.replace("org.acme", "com.microsoft").replace("Twice", "Gelu"), "1 / 0\n", ""])
+def test_our_rules_hold_whatever_a_plugin_has_for_our_domain(install: Install, rules: str) -> None:
+    install("acme", plugin("com.microsoft", suffix="_rules"))
+    install("acme_rules", rules, point="rules")
+    ours = parsed([acme("Gelu", domain="com.microsoft")], ["y"])
+    assert np.abs(evaluate(ours, {"x": X})["y"] - 2 * X).max() > 0.1
 
 
 def test_errors_below_a_rule_name_its_plugin(install: Install) -> None:

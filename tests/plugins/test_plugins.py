@@ -53,10 +53,11 @@ BROKEN = {
     "import": ("import absent_module\n", "ModuleNotFoundError: No module named 'absent_module'"),
     "syntax": ("def (:\n", "SyntaxError"),
     "exit": ("raise SystemExit(3)\n", "SystemExit: 3"),
-    "unknown hook": (HOOK + "def dlc_pases():\n    return []\n", "dlc_pases"),
     "unknown argument": (HOOK + "def dlc_passes(graph):\n    return []\n", "graph"),
     "failing hook": (HOOK + "def dlc_passes():\n    return 1 / 0\n", "ZeroDivisionError"),
     "not classes": (HOOK + "def dlc_backends():\n    return [3]\n", "must return classes"),
+    "no list": (HOOK + "def dlc_backends():\n    return 3\n", "dlc_backends must return a list, not 3"),
+    "no spec": (HOOK + "def dlc_pipelines():\n    return {'a b': 'fuse'}\n", "cannot be a name"),
     "no name": (HOOK + "def dlc_passes():\n    return [int]\n", "int has no name"),
     "bad pipelines": (HOOK + "def dlc_pipelines():\n    return {'a': 3}\n", "spec text"),
 }
@@ -149,23 +150,40 @@ def test_using_what_a_broken_plugin_would_offer_says_why(install: Install) -> No
     assert caught.value.exit_code == ExitCode.PLUGIN
 
 
-def test_a_clash_names_both_plugins(install: Install) -> None:
+def test_a_hook_of_a_newer_dlc_is_noted(install: Install) -> None:
+    install("next", GOOD.replace("NAME", "next") + "\n@hookimpl\ndef dlc_pases(graph):\n    return []\n")
+    registry = load_registry(kinds=KINDS)
+    assert by_name(registry)["next"].state == "ok" and "next-count" in registry.passes
+    (problem,) = [p for p in registry.problems if "next" in p.message]
+    assert (problem.code, problem.severity) == ("unknown-hook", "note")
+    assert "dlc_passes for dlc_pases" in problem.help
+
+
+def test_of_a_clash_both_plugins_work(install: Install) -> None:
     install("one", GOOD.replace("NAME", "same"))
     install("two", GOOD.replace("NAME", "same"))
-    with pytest.raises(DlcError) as caught:
-        load_registry(kinds=KINDS)
+    registry = load_registry(kinds=KINDS)
+    assert {"one:same-count", "two:same-count"} <= set(registry.passes)
+    (problem,) = [p for p in registry.problems if "plugin two" in p.message]
+    assert problem.code == "name-clash" and any("same-count is of one (dlc-one 1.2) too" in n for n in problem.notes)
+    for name in ("two:same-count", "dlc-two:same-count"):
+        assert str(registry.stage(Spec.parse(f"{name}{{start=2}}"))) == "two:same-count{start=2}"
+    with pytest.raises(DlcError, match="choose one:same-count or two:same-count") as caught:
+        registry.stage(Spec.parse("same-count"))
     assert caught.value.exit_code == ExitCode.PLUGIN
-    text = str(caught.value)
-    assert "same-count among the passes: one (dlc-one 1.2) and two (dlc-two 1.2)" in text
-    assert 'disable = ["two"]' in text
     assert "same-count" in load_registry(["two"], kinds=KINDS).passes
 
 
-def test_two_distributions_cannot_share_an_entry_point(install: Install) -> None:
+def test_two_distributions_share_the_name_of_an_entry_point(install: Install) -> None:
     install("first", "", distribution="dlc-a", point="same")
-    install("second", "", distribution="dlc-b", point="same")
-    with pytest.raises(DlcError, match=r"same \(dlc-a 1.2\) and same \(dlc-b 1.2\)"):
-        list_plugins()
+    install("second", GOOD.replace("NAME", "mine"), distribution="dlc-b", point="same")
+    assert {p.name for p in list_plugins()} >= {"same", "dlc-b:same"}
+    assert load_registry(kinds=KINDS).passes["mine-count"].plugin == "dlc-b:same"
+
+
+def test_what_is_not_importable_has_a_digest_too() -> None:
+    digests = [code_digest(name) for name in ("gone_package", "another_gone_package", "", "sys")]
+    assert len(set(digests)) == len(digests)
 
 
 def test_unknown_names_suggest_the_nearest(install: Install) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dlc.base.budget import spending
 from dlc.base.diagnostics import ExitCode, Location, error
 from dlc.cli import flags
 from dlc.cli.complete import complete_passes
@@ -76,13 +77,14 @@ def opt(
     text = _read(file)
     wanted, origin, last = _wanted(text, pipeline, file)
     foreign = "" if cache.trust_config or pipeline is not None else _REMEDY
-    state = _parse(space, text, file)
-    steps = _steps(space, Spec.parse_pipeline(wanted, origin, foreign), options)
-    backend = _backend(space, last, origin, foreign) if last else None
-    names = [step.name for step in steps]
-    if print_after not in ("", "all", *names):
-        raise no_step("--print-after", print_after, ["all", *names])
-    return _run(space, file, state, steps, backend, print_after)
+    with spending(space.config.budget.for_input(len(text))):
+        state = _parse(space, text, file)
+        steps = _steps(space, Spec.parse_pipeline(wanted, origin, foreign), options)
+        backend = _backend(space, last, origin, foreign) if last else None
+        names = [step.name for step in steps]
+        if print_after not in ("", "all", *names):
+            raise no_step("--print-after", print_after, ["all", *names])
+        return _run(space, file, state, steps, backend, print_after)
 
 
 def _run(
@@ -177,9 +179,9 @@ def _parse(space: Workspace, text: str, file: Path) -> Graph | Plan:
 
 
 def _steps(space: Workspace, wanted: Pipelined, options: BuildOptions) -> tuple[Step, ...]:
-    from dlc.driver.pipeline import expand_pipeline, named_pipelines, resolve_steps
+    from dlc.driver.pipeline import expand_pipeline, qualified_pipelines, resolve_steps
 
-    specs = expand_pipeline(wanted, named_pipelines(space.registry, space.config))
+    specs = expand_pipeline(wanted, qualified_pipelines(space.registry, space.config), most=space.config.budget.passes)
     return resolve_steps(space.registry, specs, settings=options.settings, without=options.without)
 
 

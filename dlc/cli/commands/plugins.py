@@ -86,24 +86,28 @@ def plugins(ctx: typer.Context, json: flags.Json = False) -> Outcome:
         for entry in table.values():
             offers[entry.plugin].setdefault(kind, []).append(entry.name)
     for plugin, commands in plugin_commands(registry).items():
-        offers[plugin.partition(" ")[0]]["commands"] = list(commands)
-    rows = [("plugin", "package", "version", "state", "offers")]
+        offers[plugin.partition(" (")[0]]["commands"] = list(commands)
+    rows = [("plugin", "package", "version", "state", "load", "offers")]
     items: list[dict[str, object]] = []
     for plugin in registry.plugins:
         offered = "; ".join(_offer(kind, names) for kind, names in offers[plugin.name].items())
-        rows.append((plugin.name, plugin.distribution, plugin.version, plugin.state, offered or escape(plugin.reason)))
+        took = f"{plugin.milliseconds:.1f} ms" if plugin.state != "blocked" else ""
+        head = (plugin.name, plugin.distribution, plugin.version, plugin.state, took)
+        rows.append((*head, offered or escape(plugin.reason)))
         items.append(
             {
                 "name": plugin.name,
                 "distribution": plugin.distribution,
                 "version": plugin.version,
                 "module": plugin.module,
+                "object": plugin.attribute,
                 "state": plugin.state,
                 "reason": plugin.reason,
+                "load_ms": round(plugin.milliseconds, 1),
                 "offers": offers[plugin.name],
             }
         )
-    return Outcome(columns([tuple(map(escape, row)) for row in rows]), {"plugins": items})
+    return Outcome(columns([tuple(map(escape, row)) for row in rows], right=(4,)), {"plugins": items})
 
 
 @app.command()

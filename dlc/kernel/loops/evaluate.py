@@ -151,7 +151,7 @@ class Machine(Tensors):
             raise Conflict(at.batch)
         known, count = self.traits(s), int(counts[0])
         touched = {n: Touched.none(self.memory.tensors[n].size) for n in known.writes if n not in s.own}
-        size = 1 if s.own else max(1, AT_ONCE // known.lanes)
+        size = 1 if s.own or known.shares else max(1, AT_ONCE // known.lanes)
         for first in range(0, count, size):
             self.memory.clear(s.own)
             number = np.arange(first, min(count, first + size))

@@ -26,6 +26,7 @@ class Traits:
         sums: Variables from outside that iterations combine values into, with the function that does it.
         locals: These variables by name.
         lanes: The most lanes of any vector inside.
+        shares: Whether a parallel loop is inside: it runs for one iteration of this one at a time.
     """
 
     ordered: bool
@@ -33,6 +34,7 @@ class Traits:
     sums: Mapping[str, str]
     locals: Mapping[str, Local]
     lanes: int
+    shares: bool = False
 
 
 def traits(loop: For) -> Traits:
@@ -52,7 +54,8 @@ def traits(loop: For) -> Traits:
     changes = Counter(s.local.name for s in outer)
     ordered = ordered or any(uses[name] != n for name, n in changes.items()) or _overwrites(loop)
     lanes = max((_lanes(s) for s in inside), default=1)
-    return Traits(ordered, frozenset(writes(loop.body)), sums, {s.local.name: s.local for s in outer}, lanes)
+    shares = any(isinstance(s, For) and s.parallel for s in inside)
+    return Traits(ordered, frozenset(writes(loop.body)), sums, {s.local.name: s.local for s in outer}, lanes, shares)
 
 
 def _lanes(s: Stmt) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Any, Final, cast
 from dlc import ExitCode, option
 from dlc.base.diagnostics import DlcError, error
 from dlc.base.memories import costs_problem, problem_of
+from dlc.base.toml_text import BadToml, read_toml
 from dlc.files.inputs import input_bytes
 from dlc.spec import Bytes, Configurable, Spec, format_bytes
 from dlc_backend_c.instructions import INSTRUCTIONS
@@ -132,11 +132,11 @@ def read(path: Path) -> MachineFile:
         content = input_bytes(path, MOST_BYTES)
         if len(content) > MOST_BYTES:
             raise _bad(path, f"has more than {MOST_BYTES:,} bytes, which descriptions have at most")
-        table = tomllib.loads(content.decode("utf-8"))
+        table = read_toml(content.decode("utf-8"))
     except OSError as problem:
         help = f"a machine that comes with dlc is chosen by c{{cpu={path}}}" if str(path) in names() else ""
         raise _bad(path, problem.strerror or "cannot be read", help) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (BadToml, UnicodeDecodeError) as problem:
         raise _bad(path, f"is no TOML: {problem}") from None
     return from_table(table, path)
 

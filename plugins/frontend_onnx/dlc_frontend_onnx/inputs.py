@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 import onnx
@@ -58,6 +59,10 @@ ANY: Final = Range(1, LONGEST, 1)
 """The sizes of an outermost dimension of which nothing is said."""
 
 
+_KEPT: Final = 64
+"""Characters of a model's name of a dimension that its name inside of the compiler has."""
+
+
 @dataclass
 class Symbols:
     """Names that sizes have inside of the compiler: word characters, and of no input."""
@@ -74,6 +79,8 @@ class Symbols:
         if name not in self.given:
             plain = re.sub(r"\W", "_", name, flags=re.ASCII) or "size"
             plain = f"n{plain}" if plain[0].isdigit() else plain
+            if len(plain) > _KEPT:  # it stands in every formula of sizes, and in generated code
+                plain = f"{plain[:_KEPT]}_{sha256(name.encode()).hexdigest()[:8]}"
             used = {*self.taken, *(n for n, _ in self.given.values())}
             while plain in used:
                 plain += "_"

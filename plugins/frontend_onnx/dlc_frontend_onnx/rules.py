@@ -72,9 +72,11 @@ class RuleTable:
     """The rules of all modules that are offered; those of a domain are imported when they are asked for."""
 
     def __init__(self, offers: Iterable[OnnxRules]) -> None:
-        """`offers` may be of several plugins for one domain, as long as no operator is offered twice."""
+        """`offers` may be of several plugins for one domain."""
         self.offers: Final = tuple(offers)
         self._domains: dict[str, Mapping[str, tuple[ImportRule, ...]]] = {}
+        self._unusable: dict[tuple[str, str], DlcError] = {}
+        """(domain, operator) → what is wrong with its rules; "" stands for operators that have none."""
 
     @cached_property
     def domains(self) -> tuple[str, ...]:
@@ -90,26 +92,53 @@ class RuleTable:
         return next(offer.title for offer in self.offers if offer.plugin == plugin)
 
     def of(self, domain: str) -> Mapping[str, tuple[ImportRule, ...]]:
-        """Operator → its rules, newest first.
+        """Operator → its rules, newest first: those of this project, else those of other plugins.
 
-        Raises:
-            DlcError: (PLUGIN) a module cannot be imported, has no rules of the domain or rules of another one, or two
-                rules are of one operator: of two plugins, or of one version.
+        Without those of plugins with something wrong; `find` raises what is wrong for an operator that then has no
+        rule. So a plugin cannot keep models from being read that need nothing of it.
         """
         if domain not in self._domains:
             found: dict[str, list[ImportRule]] = {}
-            for offer in self.offers:
+            for offer in sorted(self.offers, key=lambda o: o.plugin != OWN):
                 if plain(offer.domain) == domain:
-                    for rule in self._rules(offer):
-                        found.setdefault(rule.operator, []).append(rule)
-            for rules in found.values():
-                self._check(rules)
-            self._domains[domain] = {name: tuple(sorted(r, key=lambda r: -r.since)) for name, r in found.items()}
+                    for rule in self._sound_rules(offer):
+                        rules = found.setdefault(rule.operator, [])
+                        if not rules or rules[0].plugin != OWN or rule.plugin == OWN:
+                            rules.append(rule)
+            for name, rules in found.items():
+                try:
+                    self._check(rules)
+                except DlcError as problem:
+                    self._unusable[domain, name] = problem
+            self._domains[domain] = {
+                name: tuple(sorted(r, key=lambda r: -r.since))
+                for name, r in found.items()
+                if (domain, name) not in self._unusable
+            }
         return self._domains[domain]
 
     def find(self, domain: str, operator: str, version: int) -> ImportRule | None:
-        """The rule for an operator in a version of its domain, or None; raises as `of` does."""
-        return next((r for r in self.of(domain).get(operator, ()) if r.since <= version), None)
+        """The rule for an operator in a version of its domain, or None.
+
+        Raises:
+            DlcError: (PLUGIN) there is none, and a module cannot be imported, has no rules of the domain or rules of
+                another one, or two rules are of one operator: of two plugins, or of one version.
+        """
+        found = next((r for r in self.of(domain).get(operator, ()) if r.since <= version), None)
+        problem = self._unusable.get((domain, operator)) or self._unusable.get((domain, ""))
+        if found is None and problem is not None:
+            raise problem
+        return found
+
+    def _sound_rules(self, offer: OnnxRules) -> list[ImportRule]:
+        """The rules of an offer; none where something is wrong, which is kept for `find`."""
+        try:
+            return list(self._rules(offer))
+        except DlcError as problem:
+            if offer.plugin == OWN:
+                raise
+            self._unusable.setdefault((plain(offer.domain), ""), problem)
+            return []
 
     def all(self) -> Iterator[tuple[str, str, tuple[ImportRule, ...]]]:
         """(domain, operator, its rules) of everything, in order."""
@@ -142,10 +171,8 @@ class RuleTable:
         name = f"{first.domain or STANDARD}.{first.operator}"
         for other in rules[1:]:
             if other.plugin != first.plugin:
-                ours = OWN in (first.plugin, other.plugin)
-                third = first.plugin if other.plugin == OWN else other.plugin
                 titles = f"{self.title(first.plugin)} and {self.title(other.plugin)}"
-                help = f'disable {"it" if ours else "one of them"} in dlc.toml: [plugins] disable = ["{third}"]'
+                help = f'disable one of them in dlc.toml: [plugins] disable = ["{other.plugin}"]'
                 message = f"two plugins have import rules for {name}: {titles}"
                 raise error("name-clash", message, help=help, exit_code=ExitCode.PLUGIN)
         if len({rule.since for rule in rules}) < len(rules):
