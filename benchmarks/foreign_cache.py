@@ -212,6 +212,9 @@ def main() -> int:
             who = "victim" if form is kept else "attacker"
             loaded, status = attack(field, form, way, command, who, library)
             wanted = 2 if way == "untrusted" else 0
+            totals["done"] += 1
+            if totals["done"] % 20 == 0:
+                print(f"{totals['done']} done", flush=True)
             totals["loaded"] += loaded
             totals["ended otherwise"] += status != wanted
             if loaded or status != wanted:

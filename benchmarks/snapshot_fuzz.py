@@ -508,6 +508,8 @@ def main() -> int:
         print("moments of a build:", moments, flush=True)
         for number in range(options.changes):
             kind = chosen[number % len(chosen)]
+            if number % 100 == 99:
+                print(f"{number + 1} done", flush=True)
             trial = draw(choose, kind, moments[kind.name])
             answer = bench.forked(lambda place, trial=trial: attempt(trial, place))
             wrong = faults_of(bench, trial, answer[1]) if isinstance(answer[0], int) else [f"CRASH: {answer}"]

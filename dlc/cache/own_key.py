@@ -58,8 +58,8 @@ class OwnKey:
         return "" if hmac.compare_digest(record.mac.value, self._value(record)) else "altered"
 
     def _value(self, record: Record) -> str:
-        content = replace(record, signature=None, mac=None).to_bytes()
-        return hmac.digest(self.secret, _FORMAT + bytes.fromhex(record.key.digest) + content, "sha256").hex()
+        message = _FORMAT + bytes.fromhex(record.key.digest) + record.body
+        return hmac.digest(self.secret, message, "sha256").hex()
 
 
 class UserKey:

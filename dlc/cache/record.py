@@ -103,19 +103,22 @@ class Record:
         """Digest of one output. KeyError if there is none of that name."""
         return dict(self.outputs)[name]
 
+    @cached_property
+    def body(self) -> bytes:
+        """`to_bytes` without signature and MAC: what these are of."""
+        return json.dumps(self._fields(), separators=(",", ":")).encode()
+
     def to_bytes(self) -> bytes:
         """UTF-8 JSON, the same for equal records."""
-        fields: dict[str, object] = {
-            "version": _VERSION,
-            "key": self.key_text,
-            "outputs": self.outputs,
-            "meta": self.meta,
-        }
+        fields = self._fields()
         if self.signature is not None:
             fields["signature"] = self.signature.to_json()
         if self.mac is not None:
             fields["mac"] = self.mac.to_json()
         return json.dumps(fields, separators=(",", ":")).encode()
+
+    def _fields(self) -> dict[str, object]:
+        return {"version": _VERSION, "key": self.key_text, "outputs": self.outputs, "meta": self.meta}
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> Record:

@@ -199,8 +199,7 @@ def _public_of(private: Ed25519PrivateKey) -> str:
 
 def _message(record: Record, moment: int) -> bytes:
     """What is signed. Every part but the last has a fixed length."""
-    content = replace(record, signature=None, mac=None).to_bytes()
-    return _FORMAT + bytes.fromhex(record.key.digest) + struct.pack("<Q", moment) + content
+    return _FORMAT + bytes.fromhex(record.key.digest) + struct.pack("<Q", moment) + record.body
 
 
 def _fits(signature: Signature, record: Record) -> bool:
