@@ -126,3 +126,12 @@ def test_limits_grow_with_the_file_and_end_with_the_build() -> None:
     charge_elements(1 << 60, "outside")
     limit("memory", 1 << 60, "outside")
     Spent(Budget.unlimited(), start=-1e9).check_clock()
+
+
+def test_the_budget_holds_for_each_of_several_models(dlc: Dlc) -> None:
+    for name in ("one", "two"):
+        Path(f"{name}.onnx").write_bytes(small().SerializeToString())
+    ran = dlc(
+        "build", "one.onnx", "two.onnx", "-t", "c{lib=none}", "-o", "out", "--cache", "off", "--budget", "nodes=1"
+    )
+    assert ran.code == ExitCode.LIMIT, ran.err
