@@ -71,6 +71,12 @@ class Budget:
         """No limits."""
         return cls(*(0 for _ in fields(cls)))
 
+    def above(self, other: Budget) -> list[str]:
+        """The kinds of which it allows more."""
+        return [
+            f.name for f in fields(self) if (most := getattr(other, f.name)) and not 0 < getattr(self, f.name) <= most
+        ]
+
     def for_input(self, size: int) -> Budget:
         """The limits for a model of so many bytes."""
         times = max(1, -(-size // _UNIT))

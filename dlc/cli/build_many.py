@@ -112,7 +112,7 @@ def _words(options: BuildOptions, cache: CacheOptions | None) -> list[str]:
     if cache is not None:
         directory = str(cache.directory) if cache.directory else None
         said += [("--cache", cache.mode), ("--cache-dir", directory), ("--cache-levels", cache.levels)]
-        said += [("--trust-config", cache.trust_config), ("--ops", cache.ops)]
+        said += [("--trust-config", cache.trust_config), ("--ops", cache.ops), ("--budget", cache.budget)]
     found: list[str] = []
     for flag, value in said:
         if isinstance(value, tuple):
@@ -236,7 +236,8 @@ class _Sharing:
             from dlc.cache import cache_directory
 
             place = cache_directory(None)
-        words = _words(options, CacheOptions(ops=self.asked.cache.ops, trust_config=self._trusted()))
+        asked = self.asked.cache
+        words = _words(options, CacheOptions(ops=asked.ops, budget=asked.budget, trust_config=self._trusted()))
         return json.dumps(
             {
                 "arguments": [*words, "--jobs", "1"],

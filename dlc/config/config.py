@@ -125,9 +125,16 @@ class Config:
 
     @property
     def budget(self) -> Budget:
-        """What a build may cost. Raises DlcError (USAGE): the text is not of its form."""
-        setting = self["build.budget"]
-        return Budget.parse(setting.value, setting.origin)
+        """What a build may cost.
+
+        Raises DlcError (USAGE): the text is not of its form, or a file that is not trusted raises a limit.
+        """
+        given = self["build.budget"]
+        budget = Budget.parse(given.value, given.origin)
+        if given.foreign and (raised := budget.above(Budget())):
+            message = f"build.budget raises the limit of {', '.join(raised)}, and {given.origin} is not trusted"
+            raise _refused(UNTRUSTED, message, given, given.foreign)
+        return budget
 
     @property
     def disabled(self) -> tuple[str, ...]:

@@ -145,8 +145,10 @@ KEYS: Final = (
         "build.budget",
         str,
         "",
-        "what a build may cost, as `seconds=60,memory=4294967296`; kinds that it does not name have their defaults",
-        example='"seconds=60"',
+        "what a build may cost, as `seconds=60,memory=4294967296`; kinds that it does not name have their defaults; a "
+        "file that is not trusted only lowers them",
+        trust="file",
+        example='"seconds=999999"',
     ),
     KeyDoc("plugins.disable", tuple[str, ...], (), "plugins that are not loaded", example='["other"]'),
     KeyDoc(

@@ -95,6 +95,17 @@ def test_a_wrong_budget_is_a_message(dlc: Dlc, text: str) -> None:
     assert ran.code == ExitCode.USAGE and "--budget" in ran.err
 
 
+@pytest.mark.parametrize(("budget", "raised"), [("seconds=0", "seconds"), ("memory=9999999999", "memory")])
+def test_a_file_that_nobody_trusts_raises_no_limit(dlc: Dlc, budget: str, raised: str) -> None:
+    Path("small.onnx").write_bytes(small().SerializeToString())
+    Path("dlc.toml").write_text(f'[build]\nbudget = "{budget}"\n')
+    ran = dlc("build", "small.onnx", *BUILD)
+    assert ran.code == ExitCode.USAGE
+    assert f"error[untrusted]: build.budget raises the limit of {raised}, and dlc.toml:2 is not trusted" in ran.err
+    assert dlc("build", "small.onnx", "--trust-config", *BUILD).code == 0
+    assert dlc("build", "small.onnx", "--budget", budget, *BUILD).code == 0
+
+
 def test_limits_grow_with_the_file_and_end_with_the_build() -> None:
     budget = Budget.parse("seconds=2 elements=100")
     assert (budget.for_input(0).seconds, budget.for_input(4097).seconds) == (2, 4)
@@ -115,3 +126,12 @@ def test_limits_grow_with_the_file_and_end_with_the_build() -> None:
     charge_elements(1 << 60, "outside")
     limit("memory", 1 << 60, "outside")
     Spent(Budget.unlimited(), start=-1e9).check_clock()
+
+
+def test_the_budget_holds_for_each_of_several_models(dlc: Dlc) -> None:
+    for name in ("one", "two"):
+        Path(f"{name}.onnx").write_bytes(small().SerializeToString())
+    ran = dlc(
+        "build", "one.onnx", "two.onnx", "-t", "c{lib=none}", "-o", "out", "--cache", "off", "--budget", "nodes=1"
+    )
+    assert ran.code == ExitCode.LIMIT, ran.err

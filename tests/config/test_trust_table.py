@@ -18,7 +18,7 @@ from dlc.config.config import Config
 from dlc.config.file import load_config, nobody
 from dlc.config.keys import KEYS, VARIABLES, KeyDoc, Variable
 from dlc.driver.pipeline import resolve_steps
-from dlc.plugins.discovery import load_registry
+from dlc.plugins.discovery import list_plugins, load_registry
 from dlc.plugins.entry import Kind
 from dlc.spec import Spec
 from dlc.spec.configurable import UNTRUSTED
@@ -29,6 +29,7 @@ CHECKED: dict[str, Callable[[Config], object]] = {
     "cache.dir": lambda config: config.cache_dir,
     "cache.levels": lambda config: config.cache_levels,
     "cache.trusted-keys": lambda config: config.trusted_keys,
+    "build.budget": lambda config: config.budget,
 }
 """How values are taken that need trust as a whole."""
 
@@ -119,6 +120,7 @@ def levels(config: Config) -> str:
 
 
 USED: dict[str, tuple[str, Callable[[Config], bool]]] = {
+    "DLC_PLUGINS_DISABLE": ("kernel", lambda config: "kernel" in {p.name for p in list_plugins() if p.state == "blocked"}),
     "DLC_CACHE": ("ro", lambda config: config.cache_mode == "ro"),
     "DLC_CACHE_DIR": ("elsewhere", lambda config: config.cache_dir == Path("elsewhere")),
     "DLC_CACHE_LEVELS": ("https://a.example/c", lambda config: len(config.cache_levels.levels) == 1),
