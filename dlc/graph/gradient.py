@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, error
 from dlc.base.types import Type
@@ -212,6 +212,7 @@ class Cotangent(Op):
     `name` is the name of that op: when a pass has rewritten that op, the expansion is refused.
     """
 
+    is_rounded: ClassVar[bool] = True
     of: Op
     seed: Op
     xs: tuple[Op, ...] = ()
