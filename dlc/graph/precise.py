@@ -39,6 +39,15 @@ def widened(x: Op) -> Op:
     return Cast(x, to=x.dtype.compute)
 
 
+def unrounded_value(x: Op) -> Op:
+    """A value of a narrow float as it was before it was rounded, where it was computed in f32; else as `widened`."""
+    match x:
+        case Cast(x=source) if is_narrow(x) and source.dtype is x.dtype.compute:
+            return source
+        case _:
+            return widened(x)
+
+
 def rounded(x: Op, to: DType) -> Op:
     """A value rounded to a type: without a conversion there and back."""
     if x.dtype == to:
@@ -104,7 +113,7 @@ def is_movement(op: Op) -> bool:
             return True
         case _:
             pass
-    if op.body_names or op.expansion is not None or type(op).define is Op.define and not isinstance(op, Call):
+    if op.body_names or op.expansion is not None or (type(op).define is Op.define and not isinstance(op, Call)):
         return False
     return all(n.reduce not in _SUMS and not _computes(n.body) for n in op.kernel.nests)
 
