@@ -351,7 +351,9 @@ class Importer:
             body = None if refused else body_of(node)
             if body is None:
                 raise self.remedies.no_rule(node, self.rules, self.versions)
-            return self._computed_once(node, self._call(node, body), lambda again: self._call(again, body))
+            # Functions differ with the types of their operands.
+            made = self._call(node, body)
+            return self._computed_once(node, made, lambda again: self._call(again, body_of(again) or body))
         result = rule.function(node)
         if rule.plugin != OWN:
             check_result(result, rule, self.rules.title(rule.plugin))
