@@ -164,7 +164,7 @@ class Rewriter:
         if not _narrow(dtype):
             return self.wide(e)
         match e:
-            case Load(param, _) if param not in self._moved:
+            case Load(param, _) if param not in self._moved and self._dtypes[param] == dtype:
                 return e
             case Const():
                 return e
