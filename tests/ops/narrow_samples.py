@@ -95,7 +95,7 @@ def values(ops: list[Op], dtype: DType, magnitude: float) -> dict[str, Array]:
     return found
 
 
-def as_floats(given: Mapping[str, Array], numpy: Any) -> dict[str, Array]:
+def as_floats(given: Mapping[Any, Array], numpy: Any) -> dict[Any, Array]:
     """The same values in another floating point type; what is no float as it is."""
     return {k: v if v.dtype.kind in "iub" else v.astype(numpy) for k, v in given.items()}
 

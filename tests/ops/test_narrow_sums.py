@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dlc_backend_c.target import target_for
 
 import dlc
 from dlc.base.types import DType, bf16, f16, f32
-from dlc.graph import Graph, Op
-from tests.ops.narrow_samples import as_floats, evaluated, of_type, reducing, values, with_gradients, wrong
+from dlc.graph import Graph, Input, Op
+from dlc.kernel.evaluate import run_kernel
+from dlc.passes.lower import lower_op
+from tests.backend_c.harness import STRICT, Compiled
+from tests.ops.narrow_samples import as_floats, errors, evaluated, of_type, reducing, values, with_gradients, wrong
 
 Array = Any
 
@@ -81,7 +85,26 @@ def compiled(dtype: DType, whole: bool, folder: Path) -> Any:
     return dlc.compile(graph(dtype, whole), target="c{flags=-O0}", cache_dir=folder)
 
 
-@pytest.mark.parametrize(("dtype", "magnitude", "whole"), cases({(f16, 6e4)}))
+@pytest.mark.parametrize(("dtype", "magnitude", "whole"), cases(set()))
 def test_so_they_are_in_c(dtype: DType, magnitude: float, whole: bool, shared: Path) -> None:
     program, case = compiled(dtype, whole, shared / "narrow sums"), (dtype, magnitude, whole)
     check(program({i.name: given(*case)[i.name] for i in graph(dtype, whole).inputs}), *case)
+
+
+COMPOSITES = [op for op in ops(f32, False) if op.expansion is not None]
+
+
+@pytest.mark.parametrize(("dtype", "magnitude"), [(f16, 6e4), pytest.param(bf16, 1e-3, marks=pytest.mark.long)])
+def test_ops_that_are_composed_of_others_are_rounded_once_in_c(dtype: DType, magnitude: float, tmp_path: Path) -> None:
+    """Kernels of many ops in one library; the long cases above try gradients too."""
+    wide = [lower_op(op).body for op in COMPOSITES]
+    narrow = [lower_op(of_type(op, dtype)).body for op in COMPOSITES]
+    library = Compiled(narrow, target_for("native"), tmp_path, flags=(*STRICT, "-O0"))
+    given = values(COMPOSITES, dtype, magnitude)
+    far: dict[str, float] = {}
+    for n, op in enumerate(COMPOSITES):
+        args = [given[x.name] for x in op.operands if isinstance(x, Input)]
+        (got,) = library(n, args)
+        (want,) = run_kernel(wide[n], list(as_floats(dict(enumerate(args)), np.float32).values()))
+        far[op.text_name] = float(np.max(errors(got, want, np.zeros(()), dtype), initial=0))
+    assert {k: v for k, v in far.items() if v > 1} == {}
