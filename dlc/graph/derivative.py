@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dlc.base.diagnostics import DlcError
@@ -20,6 +21,7 @@ from dlc.kernel.fusion.inline import is_pointwise_map
 from dlc.kernel.gradient.adjoint import Adjoint, adjoint
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.rounding import rounded_as, unrounded
 
 _HELP: Final = "differentiate with respect to inputs after it, or write it with ops that have a gradient"
 
@@ -76,11 +78,23 @@ class Derivatives:
         key = kernel.digest, wrt
         if key not in self._adjoints:
             try:
-                self._adjoints[key] = adjoint(kernel, wrt)
+                self._adjoints[key] = _of_numbers(kernel, wrt)
             except DlcError as e:
                 diagnostic = e.diagnostics[0]
                 raise Refused(diagnostic.message, diagnostic.help or _HELP) from None
         return self._adjoints[key]
+
+
+def _of_numbers(kernel: Kernel, wrt: tuple[int, ...]) -> Adjoint:
+    """The adjoint of a kernel. That of narrow floats is computed in f32, and rounded once."""
+    plain = unrounded(kernel)
+    made = adjoint(plain, wrt)
+    if plain is kernel:
+        return made
+    read = (*(kernel.params[k] for k in made.primals), *(kernel.results[k] for k in made.cotangents))
+    params = {p.name: of.dtype for p, of in zip(made.kernel.params, read, strict=True)}
+    results = {r.name: kernel.params[k].dtype for r, k in zip(made.kernel.results, wrt, strict=True)}
+    return replace(made, kernel=rounded_as(made.kernel, params, results))
 
 
 def _named(reason: str, operands: Sequence[Op]) -> str:

@@ -12,10 +12,10 @@ takes calls. See Griewank and Walther, Evaluating Derivatives (2008), chapter 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 from dlc.base.diagnostics import Diagnostic, DlcError, Location, error
 from dlc.base.types import Type
@@ -23,6 +23,7 @@ from dlc.graph.derivative import Derivatives, Refused
 from dlc.graph.kinds import check_ops
 from dlc.graph.op import Op
 from dlc.graph.opened import Names, opened, path_of
+from dlc.graph.precise import computed_once, rounded, unrounded_value
 from dlc.graph.structure import Call, Input, Item, Splat
 from dlc.graph.walk import toposort
 from dlc.kernel.define import comp, grid, kernel_of
@@ -133,8 +134,7 @@ class _Work:
     def add(self, op: Op, contribution: Op) -> None:
         """One more contribution to the cotangent of a value."""
         before = self.cotangents.get(_key(op))
-        total = contribution if before is None else Call(sum_kernel(op.type), (before, contribution))
-        self.cotangents[_key(op)] = total
+        self.cotangents[_key(op)] = contribution if before is None else _sum(op.type, before, contribution)
 
     def step(self, op: Op, path: frozenset[str]) -> None:
         """Hand the cotangents of an op's results, if it has any, on to its operands."""
@@ -170,7 +170,7 @@ class _Work:
             raise Refused(f"the size of {names} is known only when the program runs", help)
         own = op.vjp(*seeds)
         if own is not None:
-            return _checked(op, own)
+            return rounded_cotangents(op, seeds, _checked(op, own))
         if op.expansion is None:
             found, reasons = self._derive(op, seeds, wanted)
             self.scattered += [(self._node(op), reason) for reason in reasons]
@@ -212,6 +212,7 @@ class Cotangent(Op):
     `name` is the name of that op: when a pass has rewritten that op, the expansion is refused.
     """
 
+    is_rounded: ClassVar[bool] = True
     of: Op
     seed: Op
     xs: tuple[Op, ...] = ()
@@ -257,6 +258,23 @@ def _checked(op: Op, found: Sequence[Op | None]) -> Sequence[Op | None]:
         if dx is not None and dx.types != x.types:
             raise Refused(f"its vjp gives {dx.type} for operand {k}, which is {x.type}")
     return found
+
+
+def _sum(type: Type, a: Op, b: Op) -> Op:
+    """Two contributions to a cotangent of a type. Sums of narrow floats are f32, rounded once after the last one."""
+    wide = replace(type, dtype=type.dtype.compute) if type.dtype.is_float else type
+    return rounded(Call(sum_kernel(wide), (unrounded_value(a), unrounded_value(b))), type.dtype)
+
+
+def rounded_cotangents(op: Op, seeds: Sequence[Op | None], own: Sequence[Op | None]) -> Sequence[Op | None]:
+    """What an op's `vjp` gives, computed in f32 and rounded once where it has several steps."""
+
+    def again(operands: Sequence[Op | None]) -> Sequence[Op | None]:
+        count = len(op.operands)
+        wide = op.with_operands([x for x in operands[:count] if x is not None])
+        return _checked(wide, wide.vjp(*operands[count:]) or own)
+
+    return computed_once(own, (*op.operands, *seeds), again)
 
 
 @cache

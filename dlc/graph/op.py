@@ -86,6 +86,8 @@ class Op:
     constant or a result of such an op."""
     of_pack: ClassVar[bool] = False
     """Whether an op pack declares it. Programs that hold graphs name no such op: they run where the pack is not."""
+    is_rounded: ClassVar[bool] = False
+    """Whether what `expand` gives for narrow floats is rounded as it should be. Else it is made of operands in f32."""
     text_name: ClassVar[str]
     """What the op is called in text, messages and listings: the class's name in lower case, "max_pool" of MaxPool."""
     operand_names: ClassVar[tuple[str, ...]]
@@ -272,8 +274,13 @@ class Op:
     # ---- derived ----
     @cached_property
     def expansion(self) -> Op | None:
-        """`expand()`, once."""
-        return self.expand()
+        """`expand()`, once; of narrow floats computed in f32 and rounded once, see `dlc.graph.precise`."""
+        whole = self.expand()
+        if whole is None or self.is_rounded or not any(t.dtype.narrow for o in self.operands for t in o.types):
+            return whole
+        from dlc.graph.precise import expanded
+
+        return expanded(self, whole)
 
     def _parameters(self) -> tuple[tuple[Param, ...], tuple[Any, ...]]:
         flat: list[Param] = []

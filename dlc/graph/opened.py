@@ -7,7 +7,8 @@ from typing import Final
 
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.graph.structure import Item
+from dlc.graph.precise import is_narrow, precise, rounds_inside
+from dlc.graph.structure import Input, Item
 from dlc.graph.walk import toposort
 
 _DEEPEST: Final = 64
@@ -38,7 +39,12 @@ def opened(
                 _extend(path, single)
                 return more if len(op.types) > 1 else single
             if type(op).vjp is not Op.vjp:
-                return None
+                if not _rounds_on_the_way(op):
+                    return None
+                whole = precise(op)
+                for part in toposort((whole,), op.operands):
+                    _extend(path, part)
+                return whole
             if (whole := op.expansion) is None:
                 return None
             for part in toposort((whole,), op.operands):
@@ -51,6 +57,15 @@ def opened(
             return found.outputs[:count], found.outputs[count:], dict(found.origins)
         graph = found
     raise AssertionError(f"an op expands into itself after {_DEEPEST} steps")
+
+
+def _rounds_on_the_way(op: Op) -> bool:
+    """Whether cotangents of an op of narrow floats take several steps, which share what the op computes in f32."""
+    if len(op.types) != 1 or not is_narrow(op):
+        return False
+    seed = Input("cotangent", op.type)
+    found = op.vjp(seed)
+    return found is not None and rounds_inside([x for x in found if x is not None], (*op.operands, seed))
 
 
 def _extend(path: set[str], op: Op) -> None:

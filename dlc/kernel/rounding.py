@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dlc.base.types import DType, Type
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
+from dlc.base.types import DTYPES, DType, Type
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.scalar import SCALARS
 
 _CHOOSING = ("min", "max")
 """Functions that give one of their arguments."""
+_NAMES = frozenset(name for name, d in DTYPES.items() if d.is_float and d.narrow)
 _SUMS = ("add", "mul")
 """Reductions that round."""
 
@@ -50,6 +51,65 @@ def rounded_once(kernel: Kernel) -> Kernel:
 def rounded_body(e: Expr, dtypes: Mapping[str, DType], dtype: DType) -> Expr:
     """An expression over tensors of these types, as what is stored into one of type `dtype`."""
     return Rewriter(dtypes, {}).stored(e, dtype) if any(map(_narrow, (*dtypes.values(), dtype))) else e
+
+
+def unrounded(kernel: Kernel) -> Kernel:
+    """The kernel with every narrow float in its compute type, and without the rounding of values to narrow floats.
+
+    What derivatives are taken of: their sums and factors are those of numbers, not of rounded ones. `rounded_as` gives
+    the derivative the types of the kernel again. Kernels that read bits of narrow floats stay as they are.
+    """
+    if not any(_narrow(p.dtype) for p in kernel.tensors.values()):
+        return kernel
+    narrow = {name for name, d in kernel.dtypes.items() if _narrow(d)}
+    bits = (e for n in kernel.nests for x in n.exprs() for e in walk(x) if isinstance(e, Apply))
+    if any(SCALARS[e.fn].rule == "bits" and (e.fn[5:] in _NAMES or _reads(e, narrow)) for e in bits):
+        return kernel
+    nests = tuple(n.map(lambda e: _plain(e, kernel)) for n in kernel.nests)
+    return Kernel(*(tuple(map(_wide, ps)) for ps in (kernel.params, kernel.results, kernel.locals)), nests)
+
+
+def with_wide_locals(kernel: Kernel) -> Kernel:
+    """The kernel with locals of narrow floats in their compute type: what is between its statements is not rounded.
+
+    Follow it by `rounded_once`, which converts what is loaded from tensors that stay narrow.
+    """
+    return replace(kernel, locals=tuple(map(_wide, kernel.locals)))
+
+
+def rounded_as(kernel: Kernel, params: Mapping[str, DType], results: Mapping[str, DType]) -> Kernel:
+    """The kernel with some of its parameters and results, by name, in narrow floats: converted where they are read,
+    rounded once where they are complete. Locals keep their types."""
+    own = {**params, **results}
+
+    def typed(p: Param) -> Param:
+        return replace(p, type=replace(p.type, dtype=own[p.name])) if p.name in own else p
+
+    borders = Kernel(tuple(map(typed, kernel.params)), tuple(map(typed, kernel.results)), kernel.locals, kernel.nests)
+    return rounded_once(borders)
+
+
+def _wide(p: Param) -> Param:
+    return replace(p, type=replace(p.type, dtype=p.dtype.compute)) if _narrow(p.dtype) else p
+
+
+def _plain(e: Expr, kernel: Kernel) -> Expr:
+    """An expression whose narrow floats have become wide; what converted between the two is gone."""
+    match e:
+        case Apply(fn, (x,)) if (to := SCALARS[fn].to) is not None and to.is_float:
+            of = kernel.dtype_of(x)
+            same = of is not None and of.is_float and of.compute is to.compute
+            return _plain(x, kernel) if same else apply(to.compute.name, _plain(x, kernel))
+        case Apply(fn, args):
+            return apply(fn, *(_plain(a, kernel) for a in args))
+        case Load(param, index):
+            return Load(param, tuple(_plain(i, kernel) for i in index))
+        case _:
+            return e
+
+
+def _reads(e: Apply, names: set[str]) -> bool:
+    return any(isinstance(x, Load) and x.param in names for x in walk(e))
 
 
 def _rounding(result: Param, sum: Param) -> Nest:
@@ -104,7 +164,7 @@ class Rewriter:
         if not _narrow(dtype):
             return self.wide(e)
         match e:
-            case Load(param, _) if param not in self._moved:
+            case Load(param, _) if param not in self._moved and self._dtypes[param] == dtype:
                 return e
             case Const():
                 return e

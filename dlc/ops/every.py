@@ -8,12 +8,13 @@ from importlib import import_module
 from pathlib import Path
 
 from dlc.graph import Op
+from dlc.graph.pointwise import Cast
 
 
 @cache
 def every_op() -> Mapping[str, type[Op]]:
     """The ops by the name that they have in text; all modules are imported."""
-    found: dict[str, type[Op]] = {}
+    found: dict[str, type[Op]] = {Cast.text_name: Cast}  # declared where the graph can make it
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root.parent).with_suffix("").parts

@@ -4,6 +4,7 @@ Semantics are those of the ONNX operators of the same name (opset 13 and later) 
 operands have one element type, casts are explicit.
 """
 
+from dlc.graph.pointwise import Cast
 from dlc.ops.elementwise.activation import (
     Celu,
     Elu,
@@ -23,7 +24,6 @@ from dlc.ops.elementwise.activation import (
 from dlc.ops.elementwise.arithmetic import (
     Abs,
     Add,
-    Cast,
     Ceil,
     Clip,
     Div,

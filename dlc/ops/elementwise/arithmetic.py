@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.base.types import DType
 from dlc.graph.op import Op
 from dlc.kernel.expr import Expr, apply
 from dlc.ops.elementwise.logic import And, GreaterOrEqual, LessOrEqual, Where
@@ -131,12 +130,3 @@ class Clip(Unary):
             return seeds
         inside = kept[0] if len(kept) == 1 else And(*kept)
         return [None if g is None else Where(inside, g, scalar(0.0, self.x.dtype)) for g in seeds]
-
-
-class Cast(Unary):
-    """y = x converted to the element type `to`: floats to integers toward zero, numbers to bool by `x != 0`."""
-
-    to: DType
-
-    def scalar(self, *values: Expr) -> Expr:
-        return apply(self.to.name, *values)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
+from dlc.kernel.rounding import rounded_once, with_wide_locals
 from dlc_frontend_kernel.statements import lower_statement
 from dlc_frontend_kernel.syntax import KernelSource
 from dlc_frontend_kernel.workspace import Workspace
@@ -46,7 +47,7 @@ def lower(program: KernelSource, max_bytes: int = 4 << 30) -> Lowered:
     params = tuple(p for p in work.inputs.values() if p.name in needed)
     results = {p.name for p in outputs}
     locals_ = tuple(p for name, p in work.made.items() if name in needed and name not in results)
-    kernel = Kernel.canonical(params, outputs, nests, locals_)
+    kernel = rounded_once(with_wide_locals(Kernel.canonical(params, outputs, nests, locals_)))
     named = tuple(Param(name, p.type) for name, p in zip(program.outs, outputs, strict=True))
     return Lowered(kernel, tuple(p.name for p in params), tuple(work.inputs.values()), named)
 

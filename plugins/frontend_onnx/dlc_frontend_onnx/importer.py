@@ -16,6 +16,7 @@ from dlc.base.extents import Undecided, is_open, symbol
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type
 from dlc.graph import Constant, Input, Op, Splat
+from dlc.graph.precise import computed_once
 from dlc.graph.walk import toposort
 from dlc.kernel.define import ShapeError
 from dlc.ops.shape_values import ShapeValues
@@ -350,14 +351,30 @@ class Importer:
             body = None if refused else body_of(node)
             if body is None:
                 raise self.remedies.no_rule(node, self.rules, self.versions)
-            return self._call(node, body)
+            # Functions differ with the types of their operands.
+            made = self._call(node, body)
+            return self._computed_once(node, made, lambda again: self._call(again, body_of(again) or body))
         result = rule.function(node)
         if rule.plugin != OWN:
             check_result(result, rule, self.rules.title(rule.plugin))
         ignored = sorted(set(node.attributes) - node.seen)
         if ignored:
             node.quirk(f"attribute {', '.join(ignored)} is not understood", "without it")
-        return (result,) if isinstance(result, Op) else result
+        made = (result,) if isinstance(result, Op) else result
+        return made if rule.as_written else self._computed_once(node, made, rule.function)
+
+    def _computed_once(
+        self, node: Node, made: Sequence[Op | None], rule: Callable[[Node], Op | Sequence[Op | None]]
+    ) -> Sequence[Op | None]:
+        """The results of one operator, `made` by a rule, without values of narrow floats being rounded inside of it."""
+
+        def again(operands: Sequence[Op | None]) -> Sequence[Op | None]:
+            quirks = len(self.quirks)
+            found = rule(replace(node, inputs=tuple(operands), seen=set()))
+            del self.quirks[quirks:]
+            return (found,) if isinstance(found, Op) else found
+
+        return computed_once(made, node.inputs, again)
 
     def _rule(self, node: Node) -> ImportRule | None:
         """The rule for a node: of its own domain, or of the one as which the user reads that."""

@@ -51,6 +51,11 @@ class ImportRule:
     plugin: str = OWN
     """Name of the plugin that it comes from."""
 
+    @property
+    def as_written(self) -> bool:
+        """Whether `as_written` marks its function."""
+        return bool(getattr(self.function, "onnx_as_written", False))
+
 
 def onnx(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
     """Mark a function as the rule of these operators from version `since` of the operator set `domain` on."""
@@ -61,6 +66,15 @@ def onnx(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
         return function
 
     return mark
+
+
+def as_written(function: F) -> F:
+    """Mark a rule whose ops stay as they are: its nodes hold other operators, or the standard says where they round.
+
+    All other nodes are computed as one: of operands of narrow floats in f32, with results that are rounded once.
+    """
+    function.onnx_as_written = True  # type: ignore[attr-defined]
+    return function
 
 
 def plain(domain: str) -> str:

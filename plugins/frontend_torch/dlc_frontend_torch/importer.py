@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dlc.base.extents import Undecided, is_open
 from dlc.base.types import Type
 from dlc.graph import Input, Op
+from dlc.graph.precise import computed_once, is_narrow
 from dlc.kernel.define import ShapeError
 from dlc_frontend_torch.nodes import Node, Ref
-from dlc_frontend_torch.rules import DROPPED, rule_of
+from dlc_frontend_torch.rules import DROPPED, Rule, rule_of
 from dlc_frontend_torch.unsupported import Refusals, Unsupported
 
 FUNCTIONAL: Final = "save the program in its functional form: program.run_decompositions({}), then torch.export.save"
@@ -87,7 +88,7 @@ class Importer:
         if "self" in kwargs:
             args = (kwargs.pop("self"), *args)
         try:
-            found = rule(*args, **kwargs)
+            found = _computed_once(rule, args, kwargs)
         except TypeError as problem:
             if "argument" not in str(problem):
                 raise
@@ -148,6 +149,48 @@ class Importer:
                 return {k: self._value(v) for k, v in arg.items()}
             case _:
                 return arg
+
+
+def _computed_once(rule: Rule, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a rule makes of a call: of operands of narrow floats in f32, rounded once, as PyTorch's kernels do."""
+    found = rule(*args, **kwargs)
+    operands = list(dict.fromkeys(_ops((args, kwargs))))
+    if not any(map(is_narrow, operands)):
+        return found
+
+    def again(wide: Sequence[Op | None]) -> Sequence[Op | None]:
+        instead = dict(zip(operands, wide, strict=True))
+        return list(_ops(rule(*_with_ops(args, instead), **_with_ops(kwargs, instead))))
+
+    results = list(_ops(found))
+    return _with_ops(found, dict(zip(results, computed_once(results, operands, again), strict=True)))
+
+
+def _ops(value: Any) -> Iterator[Op]:
+    """The ops in arguments or results, in order."""
+    match value:
+        case Op():
+            yield value
+        case list() | tuple():
+            for v in value:
+                yield from _ops(v)
+        case dict():
+            yield from _ops(list(value.values()))
+        case _:
+            pass
+
+
+def _with_ops(value: Any, instead: Mapping[Op, Op | None]) -> Any:
+    """Arguments or results with other ops in the place of theirs."""
+    match value:
+        case Op():
+            return instead.get(value, value)
+        case list() | tuple():
+            return type(value)(_with_ops(v, instead) for v in value)  # type: ignore[call-arg]
+        case dict():
+            return {k: _with_ops(v, instead) for k, v in value.items()}
+        case _:
+            return value
 
 
 def cast_like(found: Any, old: Any) -> Any:

@@ -21,13 +21,14 @@ from dlc_frontend_onnx.joined import fit, joined
 from dlc_frontend_onnx.node import Node, cast, constant
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.regions import branch
-from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.rules import as_written, onnx
 from dlc_frontend_onnx.sequences import Resolved, SequenceValue, kind_of
 from dlc_frontend_onnx.terms import Term, as_op, clip, where
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @onnx("If")
+@as_written
 def if_(node: Node) -> Sequence[Op | None]:
     """The branch that a constant condition chooses; else the one that the condition chooses at run time."""
     node.ignore("then_branch", "else_branch")
@@ -77,6 +78,7 @@ def _chosen(node: Node, condition: Op, pairs: Sequence[tuple[Op, Op]]) -> list[O
 
 
 @onnx("Loop")
+@as_written
 def loop(node: Node) -> Sequence[Op | None]:
     """The body again and again: written out where that is short, else as it is."""
     body = node.graph("body")

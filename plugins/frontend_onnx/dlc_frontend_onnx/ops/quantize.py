@@ -14,7 +14,7 @@ from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.ops.conversion import converted
 from dlc_frontend_onnx.ops.nn import window
 from dlc_frontend_onnx.ops.shape import reshaped
-from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.rules import as_written, onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
@@ -55,6 +55,7 @@ def saturated(x: Op, to: DType) -> Op:
 
 
 @onnx("QuantizeLinear", since=10)
+@as_written
 def quantize(node: Node) -> Op:
     """y = saturate(x / scale + zero point), rounded to integers half to even before the zero point is added."""
     x, scale, zero = node.x(0), node.x(1), node.optional(2)

@@ -15,11 +15,12 @@ from dlc_frontend_onnx.iterations import as_scan, made_of, nodes_in, stacked
 from dlc_frontend_onnx.node import Node
 from dlc_frontend_onnx.ops.shape import reshaped
 from dlc_frontend_onnx.refusals import Refusals
-from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.rules import as_written, onnx
 from dlc_frontend_onnx.unsupported import Unsupported
 
 
 @onnx("Scan", since=9)
+@as_written
 def scan(node: Node) -> Sequence[Op | None]:
     """The body once per slice of the scanned inputs."""
     body, scans = node.graph("body"), node.int("num_scan_inputs")
@@ -47,6 +48,7 @@ def scan(node: Node) -> Sequence[Op | None]:
 
 
 @onnx("Scan", since=8)
+@as_written
 def batched_scan(node: Node) -> Sequence[Op | None]:
     """The same for each row of a batch, the first dimension of everything; all sequences have their full length."""
     body, scans = node.graph("body"), node.int("num_scan_inputs")

@@ -14,7 +14,7 @@ from dlc.ops.elementwise import Add, Div, Greater, Mul, Sqrt, Sub, Where
 from dlc.training.step.adam import one_minus_power
 from dlc_frontend_onnx.node import Node, cast, number
 from dlc_frontend_onnx.order import TRAINING
-from dlc_frontend_onnx.rules import onnx
+from dlc_frontend_onnx.rules import as_written, onnx
 from dlc_frontend_onnx.unsupported import MALFORMED, Unsupported
 
 Update = Callable[[Op, Op, Sequence[Op], Op, Op], Sequence[Op]]
@@ -91,6 +91,7 @@ def _times(x: Op, factor: float) -> Op:
 
 
 @onnx("Gradient", domain=TRAINING)
+@as_written
 def gradient(node: Node) -> Sequence[Op | None]:
     """dy/dx for each of `xs`, where y is a function of `xs` and `zs`, at the operands' values.
 
