@@ -108,8 +108,7 @@ def onnx_of(graph: Graph) -> onnx.ModelProto:
     pairs = zip(graph.names, graph.outputs, strict=True)
     wanted = [helper.make_tensor_value_info(name, TensorProto.FLOAT, op.type.shape) for name, op in pairs]
     made = helper.make_graph(nodes, "random", given, wanted, stored)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def wanted(model: onnx.ModelProto, values: Mapping[str, Array]) -> dict[str, Array]:
