@@ -131,24 +131,39 @@ class _Storages:
 
 
 def in_place_pairs(call: Op, storage: dict[str, int], sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """(read, written) storages that may be one: every element is read before it is written, and by that point only."""
-    if not isinstance(call, Call):
-        values = ((call.operands[i].digest, results_of(call)[k].digest) for i, k in call.overwrites())
-        return tuple((storage[x], storage[v]) for x, v in values if x in storage and v in storage)
-    if len(call.types) != 1 or call.digest not in storage:
+    """(read, written) storages that may be one: every element is read before it is written, and by that point only.
+
+    A step may read a storage several times: as several operands, and through views of them. All of these reads have to
+    allow it: where one step computes `h + f(h)`, its product reads elements of `h` that the sum has written over.
+    """
+    results = results_of(call)
+    if isinstance(call, Call) and len(results) != 1:
         return ()
-    written = storage[call.digest]
-    found: list[tuple[int, int]] = []
-    names: dict[int, list[str]] = {}
-    result = call.body.results[0].name
-    for p, a in zip(call.body.params, call.args, strict=True):
-        if (read := storage.get(a.digest)) is not None:
-            names.setdefault(read, []).append(p.name)
-    for read, params in names.items():
-        # A value may be several arguments, or beside views of itself: then each of them has to allow it.
-        if sizes[read] == sizes[written] and all(reads_before_writing(call.body, name, result) for name in params):
-            found.append((read, written))
-    return tuple(found)
+    operands: dict[int, list[int]] = {}
+    for k, x in enumerate(call.operands):
+        if (read := storage.get(x.digest)) is not None:
+            operands.setdefault(read, []).append(k)
+    allowed = overwriting(call)
+    return tuple(
+        (read, written)
+        for r, v in enumerate(results)
+        if (written := storage.get(v.digest)) is not None
+        for read, numbers in operands.items()
+        if sizes[read] == sizes[written] == call.operands[numbers[0]].type.nbytes
+        if all(allowed(k, r) for k in numbers)
+    )
+
+
+def overwriting(step: Op) -> Callable[[int, int], bool]:
+    """Whether a step's read of one operand, by its number, allows a result to be written over that operand.
+
+    Says nothing of other operands that are the same value, or views of it: callers ask for each of them.
+    """
+    if not isinstance(step, Call):
+        pairs = frozenset(step.overwrites())
+        return lambda k, r: (k, r) in pairs
+    body = step.body
+    return lambda k, r: reads_before_writing(body, body.params[k].name, body.results[r].name)
 
 
 def overwritten_inputs(graph: Graph, steps: Sequence[Op]) -> tuple[Input, ...]:
@@ -171,12 +186,8 @@ def _survives(step: Op, source: Op, value: Op, steps: Container[str]) -> bool:
     """Whether a step may write a result over an argument: it reads each element of it before that one is written."""
     if any(seen(x, steps) == source != x for x in step.operands):
         return False  # a view has other subscripts
-    if not isinstance(step, Call):
-        at = results_of(step).index(value)
-        return all((k, at) in step.overwrites() for k, x in enumerate(step.operands) if x == source)
-    names = (p.name for p, a in zip(step.body.params, step.args, strict=True) if a == source)
-    result = step.body.results[value.index if isinstance(value, Item) else 0].name
-    return all(reads_before_writing(step.body, name, result) for name in names)
+    allowed, result = overwriting(step), results_of(step).index(value)
+    return all(allowed(k, result) for k, x in enumerate(step.operands) if x == source)
 
 
 def reads_before_writing(kernel: Kernel, name: str, out: str) -> bool:

@@ -122,16 +122,28 @@ def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyT
     except Exception as problem:  # noqa: BLE001
         raise _refused(model, problem) from None
     names: list[str] = [o.name for o in session.get_outputs()]
-    wanted: set[str] = {i.name for i in session.get_inputs()}
+    wanted: list[Any] = session.get_inputs()
 
     def evaluate(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        # Some programs have no input that nothing reads; onnxruntime wants all of them.
+        given = {i.name: feeds[i.name] if i.name in feeds else _unread(i) for i in wanted}
         try:
-            values: list[Array] = session.run(names, {n: v for n, v in feeds.items() if n in wanted})
+            values: list[Array] = session.run(names, {n: v for n, v in given.items() if v is not None})
         except Exception as problem:  # noqa: BLE001
             raise _refused(model, problem) from None
         return {name: _numbers(v, labels.get(name, ())) for name, v in zip(names, values, strict=True)}
 
     return Reference("onnxruntime", evaluate)
+
+
+def _unread(port: Any) -> Array | None:
+    """Zeros for an input that a program does not have; None for what is no tensor of numbers."""
+    kind = str(port.type).removeprefix("tensor(").removesuffix(")")
+    sizes = [n if isinstance(n, int) else 1 for n in port.shape]
+    try:
+        return np.zeros(sizes, {"float": "float32", "double": "float64"}.get(kind, kind))
+    except TypeError:
+        return None
 
 
 def _numbers(value: Any, labels: Sequence[str]) -> Array:

@@ -38,7 +38,7 @@ WRONG: list[tuple[str, tuple[Any, ...], tuple[int, ...], dict[str, Any], int]] =
     ("Det", (f(99, 99),), (), {}, 22),
     ("MaxUnpool", (TWO, PLACES), (), {"kernel_shape": [2, 2], "strides": [HUGE, HUGE]}, 22),
     ("MaxUnpool", (TWO, PLACES), (), {"kernel_shape": [2]}, 22),
-    ("MaxUnpool", (TWO, PLACES, i(1, 1, 2, 2)), (2,), UNPOOL, 22),
+    ("MaxUnpool", (TWO, PLACES, i(1, 2, 2, 2)), (2,), UNPOOL, 22),
     ("GridSample", (IMAGE, f(2, 3, 2, 3)), (), {}, 20),
     ("GridSample", (IMAGE, f(2, 3, 2, 2)), (), {"mode": "lanczos"}, 20),
     ("RoiAlign", (IMAGE, REGIONS, i(0, 1, 1)), (), {**BINS, "sampling_ratio": 0}, 16),

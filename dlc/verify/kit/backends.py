@@ -29,7 +29,8 @@ from dlc.spec import Spec
 from dlc.verify.kit.answers import answer
 from dlc.verify.kit.check import Check, Skipped, Wrong, tried
 from dlc.verify.kit.programs import agree, artifact_of, program_of
-from dlc.verify.kit.random_graphs import drawn, feeds, random_graph
+from dlc.verify.kit.random_graphs import KINDS, drawn, feeds, random_graph
+from dlc.verify.kit.shared_graphs import MIXED
 from dlc.verify.kit.subject import in_words
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def _graphs(subject: Subject, backend: Backend, ops: int, count: int) -> Iterato
     for k in range(count * subject.rounds * 4):
         seed = subject.seed + k
         with tried(drawn(seed)):
-            graph = random_graph(seed, ops if asks else min(ops, 8), f32, ask)
+            # Every second one is of ops that read one value several times.
+            graph = random_graph(seed, ops if asks else min(ops, 8), f32, ask, MIXED if k % 2 else KINDS)
         if len([op for op in graph.ops if not isinstance(op, Input | Constant | Splat)]) >= 2:
             yield seed, graph
             found += 1

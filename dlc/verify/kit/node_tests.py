@@ -40,6 +40,8 @@ _CASES: Final = "onnx.backend.test.case.node"
 """The package with a module of tests for each operator."""
 _OPEN: Final = ("test_bernoulli", "test_dropout", "test_random", "test_training_dropout")
 """Tests whose numbers the standard leaves open."""
+_CONTRADICTS: Final = ("test_maxunpool_export_with_output_shape",)
+"""Tests that contradict the standard: of onnx 1.23 and before, it reads indices as no MaxPool gives them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def node_tests(first: frozenset[str], seed: int) -> Iterator[NodeTest]:
     names.sort(key=lambda name: name.replace("_", "") not in plain)
     earlier = [case for case in package._NodeTestCases[:known] if id(case) not in _ours]
     for case in chain((case for name in names for case in _cases_of(name)), earlier):
-        if not case.name.startswith(_OPEN):
+        if not case.name.startswith((*_OPEN, *_CONTRADICTS)):
             inputs, outputs = case.data_sets[0]
             if all(map(_is_tensor, (*inputs, *outputs))):
                 yield NodeTest(case.name, case.model.SerializeToString(), tuple(inputs), tuple(outputs))

@@ -7,7 +7,7 @@ what comparisons allow. Functions with steps (floor, comparisons) read inputs on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -55,6 +55,8 @@ class Maker:
     random: Random
     values: list[Op] = field(default_factory=list[Op])
     dtype: DType = f64
+    tied: list[Op] = field(default_factory=list[Op])
+    """Weights that further ops may have as well."""
 
     def any(self) -> Op:
         """A value made before; recent ones more often, so that chains grow."""
@@ -259,6 +261,7 @@ def random_graph(
     ops: int,
     dtype: DType = f64,
     accepts: Callable[[Op], bool] = lambda op: True,  # noqa: ARG005
+    kinds: Sequence[Callable[[Maker], Op]] = KINDS,
 ) -> Graph:
     """A model of up to `ops` ops (some are composed of a few), each named as its source node.
 
@@ -267,6 +270,7 @@ def random_graph(
         ops: How many are tried.
         dtype: Of all arithmetic.
         accepts: Whether a target has an op: those that it does not have are left out.
+        kinds: What is drawn from; those of `dlc.verify.kit.shared_graphs` read one value several times.
     """
     random = Random(seed)
     maker = Maker(random, dtype=dtype)
@@ -276,7 +280,7 @@ def random_graph(
     known: set[Op] = set(maker.values)
     origins: dict[str, tuple[str, ...]] = {}
     for k in range(ops):
-        made = random.choice(KINDS)(maker)
+        made = random.choice(kinds)(maker)
         # Scalars would end most of what can follow.
         if not (0 < made.type.size <= LARGEST and made.shape and len(made.shape) < 5 and made.dtype is dtype):
             continue

@@ -282,8 +282,8 @@ class Selection:
                 role = Role.ACTIVATION if group.stage is Stage.FORWARD else Role.FEATURE_GRADIENT
                 group.writes["dst0"] = Made(group.tail.digest, Element.FP16, group.tail.shape, role)
             for slot, made in group.writes.items():
-                shape = self.shown.get(made.key, made.shape)
-                if shape != made.shape and made.whole is None and math.prod(shape) == math.prod(made.shape):
+                shape = self.shown.get(made.key, made.stored)
+                if shape != made.stored and math.prod(shape) == math.prod(made.stored):
                     group.writes[slot] = replace(made, whole=shape)
 
 

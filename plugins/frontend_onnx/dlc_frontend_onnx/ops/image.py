@@ -15,7 +15,6 @@ from dlc.ops.index import ScatterElements
 from dlc.ops.pointwise import literal
 from dlc.ops.roi_pool import MaxRoiPool
 from dlc.ops.sample import GridSample, Mode
-from dlc.ops.shape import Pad
 from dlc_frontend_onnx.domains import MICROSOFT
 from dlc_frontend_onnx.implied import Choices, block_sizes, exactly
 from dlc_frontend_onnx.node import Node, cast
@@ -30,25 +29,26 @@ MOST_TRIED: Final = 256
 
 @onnx("MaxUnpool", since=9)
 def max_unpool(node: Node) -> Op:
-    """Zeros, but for the elements of x at indices into the result, as MaxPool gives them."""
+    """Zeros, but for the elements of x at indices into the result, as MaxPool gives them.
+
+    They are indices into the shape that is asked for, of what MaxPool has read, as onnxruntime and PyTorch have it. The
+    node test of ONNX up to 1.23 with an output shape takes them for indices into the smaller shape that the windows
+    cover, and pads that: wrong for a MaxPool of an odd size (https://github.com/onnx/onnx/issues/2398).
+    """
     x, kernel = node.x(0), node.ints("kernel_shape") or ()
     rank = len(x.shape) - 2
     stride, pads = node.ints("strides") or (1,) * rank, node.ints("pads") or (0,) * (2 * rank)
     if rank < 1 or len(kernel) != rank or len(stride) != rank or len(pads) != 2 * rank:
         raise ShapeError(f"windows {list(kernel)} of stride {list(stride)} with pads {list(pads)} for {x.type}")
     reach = [(e - 1) * stride[d] - pads[d] - pads[rank + d] + kernel[d] for d, e in enumerate(x.shape[2:])]
-    to = (*x.shape[:2], *reach)
+    wanted = node.numbers_or_none(2, "the output shape", lambda outs: exactly(*outs[0]))
+    to = (*x.shape[:2], *reach) if wanted is None else tuple(wanted)
     if any(e < 0 for e in to):
         raise ShapeError(f"{x.type} unpools to {list(to)}")
+    if len(to) != len(x.shape) or to[:2] != x.shape[:2]:
+        raise ShapeError(f"the output shape {list(to)} has other samples or channels than {x.type}")
     zeros, count = Splat(literal(0, x.dtype), Type(x.dtype, (math.prod(to),))), (x.type.size,)
-    y = reshaped(ScatterElements(zeros, reshaped(node.x(1), count), reshaped(x, count)), to)
-    wanted = node.numbers_or_none(2, "the output shape", lambda outs: exactly(*outs[0]))
-    if wanted is None or wanted == to:
-        return y
-    if len(wanted) != len(to) or any(w < e for w, e in zip(wanted, to, strict=True)):
-        raise ShapeError(f"the output shape {list(wanted)} is smaller than {list(to)}")
-    ends = (w - e for w, e in zip(wanted, to, strict=True))
-    return Pad(y, pads=(*(0,) * len(to), *ends), value=literal(0, x.dtype))
+    return reshaped(ScatterElements(zeros, reshaped(node.x(1), count), reshaped(x, count)), to)
 
 
 @onnx("Col2Im", since=18)
