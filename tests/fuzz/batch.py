@@ -80,7 +80,8 @@ def _compiled(programs: Sequence[Program], tools: Tools, folder: Path) -> dict[i
     shutil.copy(DRIVER, folder / "driver.c")
     objects = [f"{p.prefix}.o" for p in alive]
     sanitize = [f for f in tools.flags if f.startswith("-fsanitize")]
-    link = [*find_toolchain(tools.cc).command, "-std=c99", *sanitize, "driver.c", *objects, "-lm", "-o", "fuzz"]
+    libraries = ["-lm", *(["-pthread"] if tools.threads > 1 else [])]
+    link = [*find_toolchain(tools.cc).command, "-std=c99", *sanitize, "driver.c", *objects, *libraries, "-o", "fuzz"]
     subprocess.run(link, cwd=folder, check=True)
     return failed
 
