@@ -13,14 +13,13 @@ import numpy as np
 
 from dlc.base.diagnostics import DlcError
 from dlc.graph import evaluate
-from dlc.verify.differences import Differences
-from dlc.verify.gradient_check import of_outputs
 from tests.frontend_onnx.building import parse
 from tests.fuzz.batch import Ran, run_all
 from tests.fuzz.build import Call, Program, machine_of, program_of
 from tests.fuzz.case import Case, Tools
 from tests.fuzz.command import commanded
-from tests.fuzz.model import Array, Model
+from tests.fuzz.derivative import against_differences, along_a_direction
+from tests.fuzz.model import Model
 from tests.fuzz.oracle import Opinion, opinion
 from tests.fuzz.rounding import Spread, differing, leaves_range, of_another_type, wrong
 from tests.fuzz.rules import PRODUCTS
@@ -78,7 +77,7 @@ def compared(program: Program, several: Sequence[Ran], *, oracle: bool = True) -
     explained = next((v.kind for v in found if v.kind), "")
     if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program)):
         return Verdict(case.seed, "fault", f"by the command: {general(problem)[:60]}", problem)
-    if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 and (problem := _against_differences(case)):
+    if problem := _of_gradients(case):
         return Verdict(case.seed, "fault", "gradient differs from differences", problem)
     said: Opinion | None = None
     settled = runtime is not None and all(v.judge == runtime.name for v in found)
@@ -90,6 +89,13 @@ def compared(program: Program, several: Sequence[Ran], *, oracle: bool = True) -
     counts = sum(v.compared for v in found), sum(v.undecided for v in found)
     judges = ", ".join(dict.fromkeys(v.judge or "the reference, op by op" for v in found))
     return Verdict(case.seed, "same", explained, "", said, counts[0], counts[1], judges)
+
+
+def _of_gradients(case: Case) -> str:
+    """What is wrong with the gradients of a case, as far as it is one that is looked at."""
+    if case.idioms:
+        return along_a_direction(case) if case.kind != "forward" else ""
+    return against_differences(case) if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 else ""
 
 
 def _called(program: Program, call: Call, ran: Ran, runtime: Runtime | None) -> Verdict:
@@ -174,40 +180,3 @@ def _not_finite(call: Call, found: Mapping[str, Spread]) -> bool:
     """Whether a call has values that are not finite."""
     given = (*call.feeds.values(), *call.model.constants.values(), *(s.value for s in found.values()))
     return any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in given)
-
-
-def _against_differences(case: Case) -> str:
-    """What is wrong with a gradient by finite differences in double precision; "" where nothing is.
-
-    Inputs move off the points that were drawn, because those have ties, at which differences give what is no gradient.
-    """
-    given = case.model.inputs
-    if not all(np.isfinite(v).all() for v in given.values() if v.dtype.kind == "f"):
-        return ""
-    problem = ""
-    for seed in (case.seed, case.seed + 1):
-        rng = np.random.default_rng(seed)
-        feeds = {n: _beside(v, rng) if v.dtype.kind == "f" else v for n, v in given.items()}
-        problem = _differing(case, feeds)
-        if not problem:
-            break
-    return problem
-
-
-def _beside(array: Array, rng: np.random.Generator) -> Array:
-    shape: tuple[int, ...] = array.shape
-    return array + rng.normal(0.0, 0.1, shape)
-
-
-def _differing(case: Case, feeds: Mapping[str, Array]) -> str:
-    names = [n for n, v in feeds.items() if v.dtype.kind == "f" and v.size]
-    if not names:
-        return ""
-    found = Differences.at(of_outputs(parse(case.model.onnx), names, case.seed).at(feeds))
-    if not np.isfinite(found.loss):
-        return ""
-    for checked in found.check(2, case.seed, relative=1e-5, absolute=1e-6):
-        worst = checked.worst
-        if worst is not None and checked.error(worst) > checked.relative:
-            return f"d{checked.name}: {worst.derivative} by dlc, {worst.difference} by differences"
-    return ""

@@ -17,7 +17,7 @@ from dlc.base.diagnostics import DlcError
 from dlc.graph import evaluate
 from tests.frontend_onnx.building import parse
 from tests.fuzz.case import Case
-from tests.fuzz.model import Array
+from tests.fuzz.model import Array, Model
 from tests.fuzz.rounding import Spread, spreads, wrong
 from tests.fuzz.sensitivity import Runtime
 from tests.fuzz.verdict import Verdict, described, refused
@@ -36,7 +36,8 @@ def judged_on_s2train(case: Case, target: str = "s2train") -> Verdict:
         try:
             dlc.build(model.bytes, target, output=Path(place), cache="off")
             program: Any = dlc.load(place)
-            got: dict[str, Array] = program(**{p.name: feeds[p.name] for p in program.signature.inputs})
+            given = {p.name: np.asarray(feeds[p.name], p.type.dtype.numpy) for p in program.signature.inputs}
+            got = _as_declared(model, program(**given))
         except DlcError as refusal:
             return refused(case.seed, refusal)
         except Exception as bug:  # noqa: BLE001 - what the command line calls a bug
@@ -55,6 +56,12 @@ def judged_on_s2train(case: Case, target: str = "s2train") -> Verdict:
     if any(v.dtype.kind == "f" and not np.abs(v).max(initial=0) < LARGEST for v in values):
         return Verdict(case.seed, "same", "values that fp16 does not hold", "", None, *counts, judge)
     return Verdict(case.seed, "fault", "S2Train differs", "; ".join(described(n, got[n], found[n]) for n in bad[:3]))
+
+
+def _as_declared(model: Model, got: dict[str, Array]) -> dict[str, Array]:
+    """Results in the model's types: the link has float32 and int64 only, as it has for inputs."""
+    types = {name: op.dtype.numpy for name, op in zip(model.outputs, parse(model.onnx).outputs, strict=True)}
+    return {name: array.astype(types[name]) for name, array in got.items()}
 
 
 def _beyond(got: Array, want: Spread) -> bool:

@@ -154,7 +154,8 @@ def _moved(array: Array, units: float, rng: np.random.Generator) -> Array:
         return array
     shape: tuple[int, ...] = array.shape
     width = units * float(np.finfo(array.dtype).eps)
-    return np.asarray(array * rng.uniform(1 - width, 1 + width, shape), array.dtype)
+    with np.errstate(over="ignore"):
+        return np.asarray(array * rng.uniform(1 - width, 1 + width, shape)).astype(array.dtype)
 
 
 def _differs(got: Array, want: Spread, coarse: float) -> bool:
