@@ -1,9 +1,16 @@
-"""Random ONNX models through dlc and the C target: against the reference evaluator, onnxruntime and differences.
+"""Random ONNX models through dlc and its targets: against the reference evaluator, onnxruntime and differences.
 
     python benchmarks/graph_fuzz.py [--count 20000] [--seed 0] [--jobs 2] [--sanitize] [--keep-going] [--json FILE]
+    python benchmarks/graph_fuzz.py --idioms [--target s2train] [--count 8000] …
 
 Some graphs have named dimensions, sizes that a call finds, bfloat16, float8 and integers of four bits, branches and
 loops; the summary counts them. Programs for a range of sizes are compared in several calls.
+
+With `--idioms` graphs are of 30 to 200 nodes: the groups of nodes that exporters write for layers of networks
+(`tests/fuzz/idioms/`). onnxruntime without optimisation is their judge, with a tolerance that is measured: operands are
+perturbed by units in the last place (`tests/fuzz/sensitivity.py`). What it does not settle, the reference decides op by
+op. Gradients and steps of training are compared with the reference, and derivatives with differences in double
+precision. With `--target s2train` forward models run in the simulator, with units of fp16.
 
 Graph N of a run is drawn from the seed `seed + N`, and batches of graphs share a compiler and its flags, so a failure
 is repeated by `--seed S --count 1 --tools K`, as its line says. Faults are made small and written to `--output` as
@@ -17,10 +24,13 @@ import argparse
 import json
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -40,10 +50,10 @@ from tests.fuzz.model import dumps  # noqa: E402
 from tests.fuzz.shrink import shrunk  # noqa: E402
 from tests.fuzz.tools import IDIOM_TOOLS, SANITIZED, TOOLS  # noqa: E402
 
-BATCH, IDIOM_BATCH = 40, 10
+BATCH, IDIOM_BATCH = 40, 5
 """Graphs that share a compiler's flags and a process."""
-SECONDS = 600
-"""That a batch may take."""
+SECONDS, WAITING = 600, 6000
+"""Of the processor that a batch may take, and of the clock, as others may have the processor."""
 
 
 Found = tuple[list[Verdict], Counter[str], Counter[str], Counter[str], float]
@@ -148,6 +158,8 @@ class Totals:
 
 def work(task: Task, pipe: Connection) -> None:
     """Judge a task's graphs, in a process of their own."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
     cases = [task.case(seed) for seed in task.seeds]
     operators = Counter(n.op for case in cases for n in case.model.nodes)
     verdicts = judged(cases, task.tools, oracle=task.oracle)
@@ -184,10 +196,10 @@ def run(tasks: list[Task], jobs: int, totals: Totals) -> Iterator[int]:
         while tasks and len(running) < jobs:
             task = tasks.pop()
             mine, theirs = fork.Pipe(duplex=False)
-            process = fork.Process(target=work, args=(task, theirs))
+            process = fork.Process(target=work, args=(task, theirs), daemon=True)
             process.start()
             theirs.close()
-            running.append(Running(task, process, mine, time.monotonic() + SECONDS))
+            running.append(Running(task, process, mine, time.monotonic() + WAITING))
         ready = wait([r.pipe for r in running], timeout=1)
         for r in [r for r in running if r.pipe in ready or time.monotonic() > r.end]:
             running.remove(r)
@@ -250,11 +262,13 @@ def main() -> int:
     totals, start, done = Totals(), time.monotonic(), 0
     how: dict[str, Any] = {"idioms": chosen.idioms, "target": chosen.target}
     tasks = tasks_of(chosen.seed, chosen.count, chosen.sanitize, chosen.tools, **how)
-    for more in run(tasks, chosen.jobs, totals):
-        done += more
-        _progress(done, chosen.count, totals, time.monotonic() - start)
-        if totals.faults and not chosen.keep_going:
-            break
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):  # what ran until then is told
+        for more in run(tasks, chosen.jobs, totals):
+            done += more
+            _progress(done, chosen.count, totals, time.monotonic() - start)
+            if totals.faults and not chosen.keep_going:
+                break
     print("\n")
     seconds = time.monotonic() - start
     summary(totals, seconds)
