@@ -38,6 +38,16 @@ def test_a_sample_on_s2train(seed: int) -> None:
     assert verdict.what == "same", f"{verdict.kind}\n{verdict.detail}"
 
 
+@pytest.mark.parametrize("seed", [6, 8, 9, 15, 16, 20])
+def test_the_judge_decides(seed: int) -> None:
+    """Powers, masks, norms, choices: what perturbations allow is a few units in nearly all elements."""
+    model = drawn(seed, S2TRAIN, idioms=True).model
+    sizes = model.calls[0] if model.calls else {}
+    found = Runtime(model).spreads(model.at(sizes).inputs, 4, 2.0, seed)
+    for name, spread in found.items():
+        assert np.median(spread.most) < 1e-5 * np.abs(spread.value).max(), name
+
+
 def test_models_are_large_and_various() -> None:
     cases = [drawn(seed, Tools(), idioms=True) for seed in range(50)]
     assert all(c.idioms and len(c.model.nodes) < 300 for c in cases)
