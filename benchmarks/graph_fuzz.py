@@ -1,9 +1,16 @@
-"""Random ONNX models through dlc and the C target: against the reference evaluator, onnxruntime and differences.
+"""Random ONNX models through dlc and its targets: against the reference evaluator, onnxruntime and differences.
 
     python benchmarks/graph_fuzz.py [--count 20000] [--seed 0] [--jobs 2] [--sanitize] [--keep-going] [--json FILE]
+    python benchmarks/graph_fuzz.py --idioms [--target s2train] [--count 8000] …
 
 Some graphs have named dimensions, sizes that a call finds, bfloat16, float8 and integers of four bits, branches and
 loops; the summary counts them. Programs for a range of sizes are compared in several calls.
+
+With `--idioms` graphs are of 30 to 200 nodes: the groups of nodes that exporters write for layers of networks
+(`tests/fuzz/idioms/`). onnxruntime without optimisation is their judge, with a tolerance that is measured: operands are
+perturbed by units in the last place (`tests/fuzz/sensitivity.py`). What it does not settle, the reference decides op by
+op. Gradients and steps of training are compared with the reference, and derivatives with differences in double
+precision. With `--target s2train` forward models run in the simulator, with units of fp16.
 
 Graph N of a run is drawn from the seed `seed + N`, and batches of graphs share a compiler and its flags, so a failure
 is repeated by `--seed S --count 1 --tools K`, as its line says. Faults are made small and written to `--output` as
@@ -17,10 +24,13 @@ import argparse
 import json
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -34,20 +44,20 @@ sys.path[:0] = [
     *(str(ROOT / "plugins" / p) for p in ("backend_c", "frontend_kernel", "frontend_onnx", "backend_s2train")),
 ]
 
-from tests.fuzz.case import Tools, drawn  # noqa: E402
+from tests.fuzz.case import Case, Tools, drawn  # noqa: E402
 from tests.fuzz.judge import Verdict, judged  # noqa: E402
 from tests.fuzz.model import dumps  # noqa: E402
 from tests.fuzz.shrink import shrunk  # noqa: E402
-from tests.fuzz.tools import SANITIZED, TOOLS  # noqa: E402
+from tests.fuzz.tools import IDIOM_TOOLS, SANITIZED, TOOLS  # noqa: E402
 
-BATCH = 40
+BATCH, IDIOM_BATCH = 40, 5
 """Graphs that share a compiler's flags and a process."""
-SECONDS = 600
-"""That a batch may take."""
+SECONDS, WAITING = 600, 6000
+"""Of the processor that a batch may take, and of the clock, as others may have the processor."""
 
 
-Found = tuple[list[Verdict], Counter[str], Counter[str], float]
-"""Of a task: verdicts, operators and kinds of programs with their counts, seconds of the processor."""
+Found = tuple[list[Verdict], Counter[str], Counter[str], Counter[str], float]
+"""Of a task: verdicts, operators, kinds of programs and idioms with their counts, seconds of the processor."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +68,19 @@ class Task:
     number: int
     """Of the tools, which decides compiler and flags."""
     tools: Tools
+    idioms: bool = False
+    """Whether the graphs are of idioms."""
     oracle: bool = True
     """Whether onnxruntime is run."""
 
     def halves(self) -> tuple[Task, Task]:
         """Two smaller tasks."""
         middle = len(self.seeds) // 2
-        return Task(self.seeds[:middle], self.number, self.tools), Task(self.seeds[middle:], self.number, self.tools)
+        return replace(self, seeds=self.seeds[:middle]), replace(self, seeds=self.seeds[middle:])
+
+    def case(self, seed: int) -> Case:
+        """The graph of a seed."""
+        return drawn(seed, self.tools, idioms=self.idioms)
 
 
 @dataclass
@@ -79,6 +95,8 @@ class Totals:
     oracle: Counter[str] = field(default_factory=Counter[str])
     explained: Counter[str] = field(default_factory=Counter[str])
     absent: Counter[str] = field(default_factory=Counter[str])
+    judges: Counter[str] = field(default_factory=Counter[str])
+    idioms: Counter[str] = field(default_factory=Counter[str])
     compared: int = 0
     undecided: int = 0
     seconds: float = 0.0
@@ -87,14 +105,17 @@ class Totals:
 
     def add(self, task: Task, found: Found) -> None:
         """Count a task in."""
-        verdicts, operators, kinds, seconds = found
+        verdicts, operators, kinds, idioms, seconds = found
         self.seconds += seconds
         self.by_tools[str(task.tools)] += len(verdicts)
         self.operators += operators
         self.kinds += kinds
+        self.idioms += idioms
         for v in verdicts:
             self.what[v.what] += 1
             self.compared, self.undecided = self.compared + v.compared, self.undecided + v.undecided
+            if v.what == "same":
+                self.judges[v.judge] += 1
             if v.what == "same" and v.kind:
                 self.explained[v.kind] += 1
             if v.what == "refused":
@@ -124,6 +145,8 @@ class Totals:
             "kinds": self.kinds,
             "refusals": self.refusals,
             "explained": self.explained,
+            "judges": self.judges,
+            "idioms": self.idioms,
             "onnxruntime": self.oracle,
             "onnxruntime-absent": self.absent,
             "elements": {"compared": self.compared, "undecided": self.undecided},
@@ -135,12 +158,23 @@ class Totals:
 
 def work(task: Task, pipe: Connection) -> None:
     """Judge a task's graphs, in a process of their own."""
-    cases = [drawn(seed, task.tools) for seed in task.seeds]
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+    cases = [task.case(seed) for seed in task.seeds]
     operators = Counter(n.op for case in cases for n in case.model.nodes)
     verdicts = judged(cases, task.tools, oracle=task.oracle)
     used = os.times()
-    pipe.send((verdicts, operators, Counter(trait for c in cases for trait in c.traits), sum(used[:4])))
+    kinds, idioms = (Counter(n for c in cases for n in names(c)) for names in (_traits, _idioms))
+    pipe.send((verdicts, operators, kinds, idioms, sum(used[:4])))
     pipe.close()
+
+
+def _traits(case: Case) -> tuple[str, ...]:
+    return case.traits
+
+
+def _idioms(case: Case) -> tuple[str, ...]:
+    return case.idioms
 
 
 @dataclass
@@ -162,10 +196,10 @@ def run(tasks: list[Task], jobs: int, totals: Totals) -> Iterator[int]:
         while tasks and len(running) < jobs:
             task = tasks.pop()
             mine, theirs = fork.Pipe(duplex=False)
-            process = fork.Process(target=work, args=(task, theirs))
+            process = fork.Process(target=work, args=(task, theirs), daemon=True)
             process.start()
             theirs.close()
-            running.append(Running(task, process, mine, time.monotonic() + SECONDS))
+            running.append(Running(task, process, mine, time.monotonic() + WAITING))
         ready = wait([r.pipe for r in running], timeout=1)
         for r in [r for r in running if r.pipe in ready or time.monotonic() > r.end]:
             running.remove(r)
@@ -199,34 +233,42 @@ def _finished(r: Running, tasks: list[Task], totals: Totals) -> int:
 
 def _again(v: Verdict, task: Task) -> str:
     """Flags that draw a graph again."""
-    return f"--seed {v.seed} --count 1 --tools {task.number}"
+    more = [*(["--idioms"] if task.idioms else []), *([f"--target {task.tools}"] if task.tools.target != "c" else [])]
+    return " ".join((*more, f"--seed {v.seed} --count 1 --tools {task.number}"))
 
 
 def _dead(task: Task, code: int) -> Found:
     """Of a task whose process ended by itself."""
     kind = f"the process ends with {code}"
-    return [Verdict(task.seeds[0], "fault", kind, kind)], Counter(), Counter(), 0.0
+    return [Verdict(task.seeds[0], "fault", kind, kind)], Counter(), Counter(), Counter(), 0.0
 
 
-def tasks_of(first: int, count: int, sanitize: bool, tools: int | None) -> list[Task]:
-    """The tasks of a run."""
-    table = SANITIZED if sanitize else TOOLS
-    starts = range(first, first + count, BATCH)
-    numbers = [k % len(table) if tools is None else tools for k in range(len(starts))]
-    return [
-        Task(tuple(range(s, min(s + BATCH, first + count))), n, table[n]) for s, n in zip(starts, numbers, strict=True)
-    ]
+def tasks_of(
+    first: int, count: int, sanitize: bool, tools: int | None, *, idioms: bool = False, target: str = "c"
+) -> list[Task]:
+    """The tasks of a run. Which tools a graph gets depends on its seed only."""
+    table = SANITIZED if sanitize else IDIOM_TOOLS if idioms else TOOLS
+    table, batch = (Tools(target=target),) if target != "c" else table, IDIOM_BATCH if idioms else BATCH
+    starts = range(first, first + count, batch)
+    numbers = [(k if not idioms else s // batch) % len(table) for k, s in enumerate(starts)]
+    numbers = [n if tools is None else tools for n in numbers]
+    pairs = zip(starts, numbers, strict=True)
+    return [Task(tuple(range(s, min(s + batch, first + count))), n, table[n], idioms) for s, n in pairs]
 
 
 def main() -> int:
     """Run it all, with a line of progress and a summary; whether there were faults decides the exit code."""
     chosen = _arguments()
     totals, start, done = Totals(), time.monotonic(), 0
-    for more in run(tasks_of(chosen.seed, chosen.count, chosen.sanitize, chosen.tools), chosen.jobs, totals):
-        done += more
-        _progress(done, chosen.count, totals, time.monotonic() - start)
-        if totals.faults and not chosen.keep_going:
-            break
+    how: dict[str, Any] = {"idioms": chosen.idioms, "target": chosen.target}
+    tasks = tasks_of(chosen.seed, chosen.count, chosen.sanitize, chosen.tools, **how)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):  # what ran until then is told
+        for more in run(tasks, chosen.jobs, totals):
+            done += more
+            _progress(done, chosen.count, totals, time.monotonic() - start)
+            if totals.faults and not chosen.keep_going:
+                break
     print("\n")
     seconds = time.monotonic() - start
     summary(totals, seconds)
@@ -243,6 +285,8 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{option}", type=int, default=default)
     parser.add_argument("--tools", type=int, help="number of the compiler and its flags for all graphs")
     parser.add_argument("--sanitize", action="store_true", help="with the address and undefined-behaviour sanitizers")
+    parser.add_argument("--idioms", action="store_true", help="layers as exporters write them, 30 to 200 nodes")
+    parser.add_argument("--target", default="c", help="c, or s2train with options: forward models, simulated")
     parser.add_argument("--keep-going", action="store_true", help="go on behind a fault")
     parser.add_argument("--json", default="", help="file for the summary")
     parser.add_argument("--output", default="graph-faults", help="directory for faults, made small")
@@ -267,6 +311,7 @@ def summary(totals: Totals, seconds: float) -> None:
         ("programs", totals.kinds),
         ("refused by dlc with a message", totals.refusals),
         ("differences from the reference that a rule explains", totals.explained),
+        ("judged by", totals.judges),
         ("onnxruntime", totals.oracle),
     ):
         print(f"\n{title}")
@@ -284,8 +329,8 @@ def reduce(totals: Totals, folder: Path, seconds: float) -> None:
     """Write one small case for every kind of fault."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind, found in totals.faults.items():
-        verdict, task = min(found, key=lambda f: len(drawn(f[0].seed, f[1].tools).model.nodes))
-        case = shrunk(drawn(verdict.seed, task.tools), kind, seconds)
+        verdict, task = min(found, key=lambda f: len(f[1].case(f[0].seed).model.nodes))
+        case = shrunk(task.case(verdict.seed), kind, seconds)
         name = "-".join("".join(c if c.isalnum() else " " for c in kind).split())[:60]
         path = folder / f"{name}-{verdict.seed}.json"
         path.write_text(dumps({"fault": kind, "cause": "", **case.to_json()}))

@@ -77,9 +77,8 @@ def exact_session(runtime: Any, model: Path | bytes) -> Any:
     if _multiplies_integers(model):
         options = _session_options(runtime, runtime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED)
         options.add_session_config_entry("session.x64quantprecision", "1")
-        others = ["QDQSelectorActionTransformer"]  # takes softmax for one of integers
         with suppress(Exception):  # onnxruntime raises classes of its own, RuntimeError among them
-            return runtime.InferenceSession(given, options, providers=providers, disabled_optimizers=others)
+            return runtime.InferenceSession(given, options, providers=providers, disabled_optimizers=[*_OTHERS])
     options = _session_options(runtime, runtime.GraphOptimizationLevel.ORT_DISABLE_ALL)
     return runtime.InferenceSession(given, options, providers=providers)
 
@@ -99,6 +98,24 @@ def _multiplies_integers(model: Path | bytes) -> bool:
     return any(re.search(re.escape(name), content) for name in _OF_INTEGERS)
 
 
+_OTHERS: Final = (
+    *("Level1_RuleBasedTransformer", "Level2_RuleBasedTransformer"),
+    *("BiasDropoutFusion", "BiasGeluFusion", "BiasSkipLayerNormFusion", "BiasSoftmaxFusion", "CastChainElimination"),
+    *("ClipQuantRewrite", "CommonSubexpressionElimination", "ConstantFolding", "ConstantSharing"),
+    *("ConvAddActivationFusion", "ConvAddFusion", "ConvBNFusion", "ConvMulFusion", "DQMatMulNBitsFusion"),
+    *("DivMulFusion", "DynamicQuantizeMatMulFusion", "EmbedLayerNormFusion", "ExpandElimination", "FastGeluFusion"),
+    *("GatherToSliceFusion", "GemmActivationFusion", "GemmSumFusion", "GemmTransposeFusion"),
+    *("GqaValueLayoutTransformer", "GroupQueryAttentionFusion", "GroupQueryAttentionPreNormFusion"),
+    *("LayerNormFusion", "MatMulActivationFusion", "MatMulAddFusion", "MatMulIntegerToFloatFusion"),
+    *("MatMulNBitsMlpFusion", "MatMulNBitsQLoRAFusion", "MatMulNBitsQkvFusion", "MatMulScaleFusion"),
+    *("MatMul_BatchNormalization_Fusion", "MatmulBNFusion", "MatmulTransposeFusion", "NotWhereFusion"),
+    *("PreShapeNodeElimination", "QDQFinalCleanupTransformer", "QDQPropagationTransformer"),
+    *("QDQSelectorActionTransformer", "QuickGeluFusion", "ReluQuantRewrite", "RemoveDuplicateCastTransformer"),
+    *("ReshapeFusion", "SimplifiedLayerNormFusion", "SliceConcatToSpaceToDepthFusion", "SwiGluFusion"),
+    *("TransposeOptimizer", "UnsqueezeElimination"),
+)
+"""Every other optimization of that level. Some take operators for others (`QDQSelectorActionTransformer` a softmax for
+one of integers), one aborts the process (`QDQPropagationTransformer` of 1.32). Names that are unknown are ignored."""
 _OF_INTEGERS: Final = (
     *(b"QLinearConv", b"QLinearMatMul", b"QGemm", b"QAttention"),
     *(b"ConvInteger", b"MatMulInteger", b"DynamicQuantize"),

@@ -39,6 +39,9 @@ SHAPES = {
     "5x5 stride 2 x 1": rectangular((5, 5), (2, 1)),
     "3x3 stride 3 dilation 2": square(3, 3, 2),
     "5x5 stride 4 dilation 2": square(5, 4, 2),
+    "7x7 over one pixel": square(7, size=1),
+    "7x7 over two pixels, stride 2": square(7, 2, size=2),
+    "7x1 over two rows": rectangular((7, 1), size=2),
 }
 every_shape = pytest.mark.parametrize("g", SHAPES.values(), ids=list(SHAPES))
 

@@ -25,15 +25,16 @@ from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 
 from dlc import DlcError
-from dlc.base.types import Array
+from dlc.base.types import Array, i32
 from dlc.cli.frame import run
 from dlc.driver.state_text import op_classes
-from dlc.graph import Constant, Graph, Op, Tensor, evaluate, parse_graph
-from dlc.ops.elementwise import Add, Mul, Relu, Sigmoid
+from dlc.graph import Constant, Graph, Input, Op, Tensor, evaluate, parse_graph
+from dlc.ops.elementwise import Add, Cast, Mul, Relu, Sigmoid
 from dlc.ops.index import Gather
-from dlc.ops.linear import MatMul
+from dlc.ops.linear import Conv, MatMul
 from dlc.ops.normalize import Lrn, Softmax
-from dlc.ops.shape import Concat, Reshape, Transpose
+from dlc.ops.pool import MaxPool
+from dlc.ops.shape import Concat, Reshape, Slice, Transpose
 from dlc.plugins.discovery import load_registry
 from tests.backend_s2train.machines import machine_of
 from tests.backend_s2train.numerics_cases import halves
@@ -244,6 +245,35 @@ def test_integers_and_truth_values_are_int32() -> None:
         machine_of(made, checked=True).run("step", {"x": values})["y"],
         np.where(values > 0, linear, np.maximum(values, 0)),
     )
+
+
+def _integer_ops(x: Op, y: Op) -> dict[str, Op]:
+    """Ops that the device has for floats, of integers [1, 2, 4, 4]."""
+    w = Constant(Tensor.of(np.arange(-8, 8, dtype=np.int32).reshape(2, 2, 2, 2)))
+    return {
+        "sum": Add(x, y),
+        "conv": Conv(x, w, None),
+        "product": MatMul(x, y),
+        "pool": MaxPool(x, window=(2, 2), stride=(2, 2)),
+        "relu": Relu(x),
+        "turned": Transpose(x, perm=(0, 1, 3, 2)),
+        "joined": Concat((x, y), axis=1),
+        "part": Slice(x, starts=(0, 0, 1, 1), sizes=(1, 2, 2, 3), steps=(1, 1, 1, 1)),
+    }
+
+
+@pytest.mark.parametrize("name", ["sum", "conv", "product", "pool", "relu", "turned", "joined", "part"])
+def test_integers_are_computed_by_the_host(name: str) -> None:
+    """The device would take them for fp16, which 4001 is not."""
+    model = Model()
+    shape = (1, 2, 4, 4)
+    by = Constant(Tensor.of(np.int32(4001)))
+    x, y = (Mul(Cast(model.x(*shape, name=n), to=i32), by) for n in "xy")
+    values = {n: np.random.default_rng(k).integers(-3, 4, shape).astype(np.float32) for k, n in enumerate("xy")}
+    graph = model.graph(_integer_ops(x, y)[name], names=("z",))
+    given = {n: values[n] for n in "xy" if n in {i.name for i in graph.ops if isinstance(i, Input)}}
+    found = machine_of(hosted(graph), checked=True).run("step", given)["z"]
+    np.testing.assert_array_equal(found, evaluate(graph, values)["z"])
 
 
 def test_large_constants_are_weights() -> None:

@@ -120,7 +120,10 @@ def levels(config: Config) -> str:
 
 
 USED: dict[str, tuple[str, Callable[[Config], bool]]] = {
-    "DLC_PLUGINS_DISABLE": ("kernel", lambda config: "kernel" in {p.name for p in list_plugins() if p.state == "blocked"}),
+    "DLC_PLUGINS_DISABLE": (
+        "kernel",
+        lambda config: "kernel" in {p.name for p in list_plugins() if p.state == "blocked"},
+    ),
     "DLC_CACHE": ("ro", lambda config: config.cache_mode == "ro"),
     "DLC_CACHE_DIR": ("elsewhere", lambda config: config.cache_dir == Path("elsewhere")),
     "DLC_CACHE_LEVELS": ("https://a.example/c", lambda config: len(config.cache_levels.levels) == 1),
@@ -156,4 +159,4 @@ def test_each_variable(variable: Variable, tmp_path: Path, monkeypatch: pytest.M
 def test_no_other_variable_is_read() -> None:
     source = [*(ROOT / "dlc").rglob("*.py"), *(ROOT / "plugins").rglob("*.py")]
     named = {n for path in source for n in re.findall(r'"(DLC_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
-    assert {v.name for v in VARIABLES} == {n for n in named if n.startswith("DLC_CACHE")}
+    assert {v.name for v in VARIABLES} == {n for n in named if n.startswith(("DLC_CACHE", "DLC_PLUGINS"))}

@@ -74,15 +74,38 @@ def _compiled(programs: Sequence[Program], tools: Tools, folder: Path) -> dict[i
             lines = [x for x in done.stderr.splitlines() if program.prefix in x and "error" in x]
             failed[k] = f"the C compiler refuses: {' '.join((lines or done.stderr.splitlines())[:2])[:500]}"
     alive = [p for k, p in enumerate(programs) if k not in failed]
-    table = "".join(f"program {p.prefix}_run;\n" for p in alive)
-    table += f"static program *const programs[] = {{ {', '.join(f'{p.prefix}_run' for p in alive) or '0'} }};\n"
-    (folder / "table.h").write_text(table)
+    (folder / "table.h").write_text(_table(alive))
     shutil.copy(DRIVER, folder / "driver.c")
     objects = [f"{p.prefix}.o" for p in alive]
     sanitize = [f for f in tools.flags if f.startswith("-fsanitize")]
-    link = [*find_toolchain(tools.cc).command, "-std=c99", *sanitize, "driver.c", *objects, "-lm", "-o", "fuzz"]
+    libraries = ["-lm", *(["-pthread"] if tools.threads > 1 else [])]
+    link = [*find_toolchain(tools.cc).command, "-std=c99", *sanitize, "driver.c", *objects, *libraries, "-o", "fuzz"]
     subprocess.run(link, cwd=folder, check=True)
     return failed
+
+
+def _table(programs: Sequence[Program]) -> str:
+    """What the driver calls: programs, and the functions that tell the bytes of their arenas, if these have sizes."""
+    lines: list[str] = []
+    arenas: list[str] = []
+    for p in programs:
+        lines.append(f"program {p.prefix}_run;")
+        if sizes := _arena_sizes(p):
+            lines.append(f"size_t {p.prefix}_arena_bytes({', '.join(['int64_t'] * len(sizes))});")
+            given = ", ".join(f"s[{k}]" for k in range(len(sizes)))
+            lines.append(
+                f"static size_t {p.prefix}_arena(const int64_t *s) {{ return {p.prefix}_arena_bytes({given}); }}"
+            )
+        arenas.append(f"{p.prefix}_arena" if sizes else "0")
+    runs = ", ".join(f"{p.prefix}_run" for p in programs) or "0"
+    lines.append(f"static program *const programs[] = {{ {runs} }};")
+    lines.append(f"static size_t (*const arenas[])(const int64_t *) = {{ {', '.join(arenas) or '0'} }};")
+    return "\n".join(lines) + "\n"
+
+
+def _arena_sizes(program: Program) -> list[str]:
+    """Inputs that the bytes of the arena depend on."""
+    return [name for name in str(program.artifact.facts.get("arena_sizes", "")).replace(",", " ").split() if name]
 
 
 def _run(
@@ -148,7 +171,9 @@ def _request(program: Program, call: Call, index: int) -> bytes:
     parts.append(struct.pack("<Q", len(signature.outputs)))
     for k, port in enumerate(signature.outputs):
         parts.append(struct.pack("<QQQ", port.type.nbytes, _skew(random, port.type.dtype.itemsize), shared.get(k, 0)))
-    return b"".join((*parts, struct.pack("<Q", int(program.artifact.facts["arena_bytes"]))))
+    sizes = [int(feeds[name]) for name in _arena_sizes(program)]
+    fixed = 0 if sizes else int(program.artifact.facts["arena_bytes"])
+    return b"".join((*parts, struct.pack(f"<QQ{len(sizes)}q", fixed, len(sizes), *sizes)))
 
 
 def _skew(random: Random, itemsize: int) -> int:

@@ -88,7 +88,8 @@ def machine_of(tools: Tools) -> Generator[None]:
 def pipeline_of(case: Case, prefix: str) -> ResolvedPipeline:
     """What `dlc build` would run for the case's flags; raises DlcError (USAGE) when they do not fit together."""
     tools = case.tools
-    spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} math={'ordered' if tools.strict else 'fast'}}}"
+    math, threads = "ordered" if tools.strict else "fast", f" threads={tools.threads}" if tools.threads > 1 else ""
+    spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} math={math}{threads}}}"
     pipeline = f"autodiff{{{case.train}}},infer" if case.kind == "train" else None
     grad = tuple(n for n, v in case.model.inputs.items() if v.dtype.kind == "f") if case.kind == "gradient" else ()
     registry, config = installed()
@@ -101,7 +102,8 @@ def program_of(case: Case, prefix: str) -> Program:
     registry, _ = installed()
     session = Session(Cache(MemoryStore(), "off"), Context(lambda: op_classes(registry)), jobs=1)
     source = Source(data=case.model.bytes, label="fuzz.onnx")
-    frontend = Onnx(unroll=case.unroll, dims=tuple(f"{name}:{sizes}" for name, sizes in case.model.ranges.items()))
+    limits = tuple(f"{name}:{sizes}" for name, sizes in case.model.ranges.items() if sizes)
+    frontend = Onnx(unroll=case.unroll, dims=limits)
     done = compile_source(source, frontend, "dlc_frontend_onnx", pipeline, session, stop_after="emit")
     if case.model.calls:
         models = [frozen(case.model.at(sizes)) for sizes in case.model.calls]

@@ -52,7 +52,7 @@ def flags_of(case: Case) -> list[str]:
     """The case's choices as flags of `dlc build`."""
     flags = [f for name in case.without for f in ("--without", name)]
     flags += ["--set", f"onnx.unroll={case.unroll}"]
-    flags += [f for name, sizes in case.model.ranges.items() for f in ("--dim", f"{name}={sizes}")]
+    flags += [f for name, sizes in case.model.ranges.items() if sizes for f in ("--dim", f"{name}={sizes}")]
     flags += [f for text in case.settings for f in ("--set", text)]
     match case.kind:
         case "gradient" if names := [n for n, v in case.model.inputs.items() if v.dtype.kind == "f"]:

@@ -61,6 +61,10 @@ class Maker:
     """Values that shapes are computed from, in every call."""
     rounded: set[str] = field(default_factory=set[str])
     """Values that rounding may move."""
+    room: int = LARGEST
+    """Elements that a value may have."""
+    follows: bool = False
+    """Whether shapes are computed although all of them are known."""
 
     @classmethod
     def of(cls, seed: int, *, sizes: bool = False, narrow: bool = False) -> Maker:
@@ -260,14 +264,14 @@ class Maker:
 
     def kept(self, node: Node, found: list[Value]) -> list[Value]:
         empty = any(0 in v.at(k) for v in found for k in range(len(self.calls)))
-        if any(v.room > LARGEST or v.rank > MOST_RANK for v in found) or (empty and not self.empty):
+        if any(v.room > self.room or v.rank > MOST_RANK for v in found) or (empty and not self.empty):
             raise Refused("too large, or empty")
         self.nodes.append(node)
         self.values.update((v.name, v) for v in found)
         floats = any(self.values[n].of("f") for n in node.operands if n in self.values)
         if not self.rounded.isdisjoint(node.operands) or (node.op not in EXACT and (floats or found[0].of("f"))):
             self.rounded.update(node.outputs)
-        if self.ranges:
+        if self.ranges or self.follows:
             self._follow(node, found[0])
         return found
 
@@ -276,8 +280,9 @@ class Maker:
         if result.dtype != "int64" or result.room > 64:
             return
         if node.op == "Shape":
-            shape = self.values[node.inputs[0]]
-            self.data[result.name] = tuple(np.array(shape.at(k), np.int64) for k in range(len(self.calls)))
+            shape = self.values.get(node.inputs[0])
+            if shape is not None:
+                self.data[result.name] = tuple(np.array(shape.at(k), np.int64) for k in range(len(self.calls)))
             return
         known = [self._data(n) for n in node.inputs]
         if node.op in FOLLOWED and all(d is not None for d in known):

@@ -35,7 +35,8 @@ static void fill(void *place, size_t bytes)
         abort();
 }
 
-/* Reads: index, inputs (bytes, skew, content), outputs (bytes, skew, 0 or 1 + the input it shares), bytes of the arena.
+/* Reads: index, inputs (bytes, skew, content), outputs (bytes, skew, 0 or 1 + the input it shares), bytes of the arena,
+ * sizes that they depend on, by which the program tells them.
  * Writes: index, status, content of the outputs. */
 int main(void)
 {
@@ -74,6 +75,16 @@ int main(void)
                 first[k] = malloc(out_bytes[k] + 1);
             }
             arena_bytes = number();
+            {
+                int64_t sizes[16];
+                uint64_t count = number();
+                for (k = 0; k < count; k++) {
+                    uint64_t size = number();
+                    sizes[k % 16] = (int64_t)size;
+                }
+                if (arenas[index])
+                    arena_bytes = arenas[index](sizes);
+            }
             arena = buffer(arena_bytes, 0, &arena_block);
             status = (uint64_t)programs[index]((const void *const *)in, out, arena);
             for (k = 0; k < outs; k++) {

@@ -24,6 +24,9 @@ FOLLOWED: Final[dict[str, Callable[[Node, list[Array]], Any]]] = {
     "Mul": lambda _, d: d[0] * d[1],
     "Div": lambda _, d: d[0] // d[1],
     "Identity": lambda _, d: d[0],
+    "Unsqueeze": lambda _, d: d[0].reshape(1),
+    "Squeeze": lambda _, d: d[0].reshape(()),
+    "Slice": lambda _, d: d[0][int(d[1][0]) : int(d[2][0])],
 }
 """Operators of shapes that are computed."""
 

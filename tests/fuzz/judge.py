@@ -5,59 +5,40 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.diagnostics import DlcError
 from dlc.graph import evaluate
-from dlc.verify.differences import Differences
-from dlc.verify.gradient_check import of_outputs
 from tests.frontend_onnx.building import parse
 from tests.fuzz.batch import Ran, run_all
 from tests.fuzz.build import Call, Program, machine_of, program_of
 from tests.fuzz.case import Case, Tools
 from tests.fuzz.command import commanded
-from tests.fuzz.model import Array, Model
+from tests.fuzz.derivative import against_differences, along_a_direction
+from tests.fuzz.model import Model
 from tests.fuzz.oracle import Opinion, opinion
 from tests.fuzz.rounding import Spread, differing, leaves_range, of_another_type, wrong
 from tests.fuzz.rules import PRODUCTS
+from tests.fuzz.s2train import judged_on_s2train
+from tests.fuzz.sensitivity import Evaluator, Runtime
+from tests.fuzz.verdict import Verdict, broken, described, general, place_of, refused
 
-FAULTS: Final = (ExitCode.BUG, ExitCode.TOOL)
-"""Exit codes that no valid model may end in."""
 PADDING: Final = "0 of a padding times NaN or infinity, which docs/c-interface.md tells of"
 TABLES: Final = "NaN of 0 times NaN or infinity: a matrix resizes a fixed dimension, two neighbours an open one"
-UNCLEAR: Final = re.compile(r"unsupported operand type|object (is not|has no|cannot)|(positional|keyword) argument")
-"""What Python says of a mistake in a program: no message of dlc has that for a user."""
-GENERIC: Final = ("op.py", "define.py", "functools.py", "expr.py")
-"""Files whose functions say nothing about who made a mistake."""
 COMMANDED: Final = 50
 """One case in so many is built by the command, too, with its default flags, and called as it is installed."""
 CHECKED_GRADIENTS: Final = 3
 """One in so many gradients is compared with differences."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of one case."""
-
-    seed: int
-    what: Literal["same", "refused", "fault"]
-    kind: str = ""
-    """Of a fault or refusal: equal for what is likely one cause. Of what is the same: the rule that explains a
-    difference."""
-    detail: str = ""
-    oracle: Opinion | None = None
-    compared: int = 0
-    """Elements that the reference decides."""
-    undecided: int = 0
-
-
 def judged(cases: Sequence[Case], tools: Tools, *, oracle: bool = True) -> list[Verdict]:
     """Verdicts on cases that share their tools. Without an `oracle`: not onnxruntime's, which may end the process."""
+    if tools.target != "c":
+        return [judged_on_s2train(case, tools.target) for case in cases]
     with TemporaryDirectory(prefix="fuzz-") as folder, machine_of(tools):
         found: dict[int, Verdict] = {}
         programs: dict[int, Program] = {}
@@ -71,7 +52,7 @@ def judged(cases: Sequence[Case], tools: Tools, *, oracle: bool = True) -> list[
             try:
                 found[k] = compared(program, ran, oracle=oracle)
             except Exception as bug:  # noqa: BLE001 - the reference itself fails
-                kind, text = f"the reference fails: {_place(bug)}", "".join(traceback.format_exception(bug)[-4:])
+                kind, text = f"the reference fails: {place_of(bug)}", "".join(traceback.format_exception(bug)[-4:])
                 found[k] = Verdict(program.case.seed, "fault", kind, text)
         return [found[k] for k in range(len(cases))]
 
@@ -80,60 +61,52 @@ def _built(case: Case, prefix: str) -> Program | Verdict:
     try:
         return program_of(case, prefix)
     except DlcError as refusal:
-        found = refusal.diagnostics[0]
-        if refusal.exit_code in FAULTS or UNCLEAR.search(found.message):
-            return Verdict(
-                case.seed, "fault", f"exit {int(refusal.exit_code)}: {_general(found.message)}", str(found.message)
-            )
-        return Verdict(case.seed, "refused", f"exit {int(refusal.exit_code)}: {_general(found.message)}", found.message)
+        return refused(case.seed, refusal)
     except Exception as bug:  # noqa: BLE001 - what the command line calls a bug
-        cause = bug.__cause__ or bug
-        return Verdict(case.seed, "fault", f"exit 70: {_place(cause)}", "".join(traceback.format_exception(cause)[-4:]))
-
-
-def _place(problem: BaseException) -> str:
-    """Class of an exception and the innermost function of dlc that it passed."""
-    frames = traceback.extract_tb(problem.__traceback__)
-    own = [f for f in frames if "dlc" in f.filename and not f.filename.endswith(GENERIC) and f.name[0] != "<"]
-    frames = own or frames
-    at = frames[-1]
-    return f"{type(problem).__name__} in {Path(at.filename).name}, {at.name}"
-
-
-def _general(message: str) -> str:
-    """A message without names, numbers and types of one model."""
-    text = message.splitlines()[0]
-    return re.sub(r"\b[a-z]+\d+\[[^\]]*\]|\[[^\]]*\]|\b[vxcy]\d+\b|\d+|'[^']*'", "#", text)[:120]
+        return broken(case.seed, bug)
 
 
 def compared(program: Program, several: Sequence[Ran], *, oracle: bool = True) -> Verdict:
     """What a program gave in its calls, against the reference, differences and onnxruntime."""
     case = program.case
-    found = [_called(program, call, ran) for call, ran in zip(program.calls, several, strict=True)]
+    runtime = Runtime(case.model) if case.idioms and case.kind == "forward" and oracle else None
+    found = [_called(program, call, ran, runtime) for call, ran in zip(program.calls, several, strict=True)]
     fault = next((v for v in found if v.what == "fault"), None)
     if fault is not None:
         return fault
     explained = next((v.kind for v in found if v.kind), "")
     if case.seed % COMMANDED == 0 and not explained and (problem := commanded(program)):
-        return Verdict(case.seed, "fault", f"by the command: {_general(problem)[:60]}", problem)
-    if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 and (problem := _against_differences(case)):
+        return Verdict(case.seed, "fault", f"by the command: {general(problem)[:60]}", problem)
+    if problem := _of_gradients(case):
         return Verdict(case.seed, "fault", "gradient differs from differences", problem)
     said: Opinion | None = None
-    for call in program.calls if case.kind == "forward" else ():
+    settled = runtime is not None and all(v.judge == runtime.name for v in found)
+    for call in program.calls if case.kind == "forward" and not settled else ():
         said = opinion(call.model, parse(call.model.onnx)) if oracle else Opinion(False, "ends the process")
         if not said.explained:
             kind = f"reference differs from onnxruntime: {said.reason}"
             return Verdict(case.seed, "fault", kind, said.detail + _at(call.model, case.model), said)
     counts = sum(v.compared for v in found), sum(v.undecided for v in found)
-    return Verdict(case.seed, "same", explained, oracle=said, compared=counts[0], undecided=counts[1])
+    judges = ", ".join(dict.fromkeys(v.judge or "the reference, op by op" for v in found))
+    return Verdict(case.seed, "same", explained, "", said, counts[0], counts[1], judges)
 
 
-def _called(program: Program, call: Call, ran: Ran) -> Verdict:
-    """One call against the reference."""
+def _of_gradients(case: Case) -> str:
+    """What is wrong with the gradients of a case, as far as it is one that is looked at."""
+    if case.idioms:
+        return along_a_direction(case) if case.kind != "forward" else ""
+    return against_differences(case) if case.kind == "gradient" and case.seed % CHECKED_GRADIENTS == 0 else ""
+
+
+def _called(program: Program, call: Call, ran: Ran, runtime: Runtime | None) -> Verdict:
+    """One call against the reference; of a model of idioms against onnxruntime first."""
     case = program.case
     if ran.outputs is None:
-        kind = f"C: {_general(re.sub(r'g[0-9]+[.:_]?', '', ran.problem))[:60]}"
+        kind = f"C: {general(re.sub(r'g[0-9]+[.:_]?', '', ran.problem))[:60]}"
         return Verdict(case.seed, "fault", kind, ran.problem + _at(call.model, case.model))
+    first = runtime or (Evaluator(call.graph) if case.idioms else None)
+    if first is not None and (settled := _settled(program, call, ran, first)):
+        return settled
     bad, found = differing(call.graph, call.feeds, ran.outputs)
     decided = sum(int(np.count_nonzero(s.decided)) for s in found.values())
     whole = sum(s.value.size for s in found.values())
@@ -145,10 +118,25 @@ def _called(program: Program, call: Call, ran: Ran) -> Verdict:
     if bad and _through_products(program, call):
         bad, explained = [], PRODUCTS
     if bad:
-        detail = "; ".join(_described(name, ran, found[name]) for name in bad[:3])
+        detail = "; ".join(described(name, ran.outputs[name], found[name]) for name in bad[:3])
         kind = f"C differs from the reference ({case.kind}{', sizes' if case.model.calls else ''})"
         return Verdict(case.seed, "fault", kind, detail + _at(call.model, case.model))
     return Verdict(case.seed, "same", explained, compared=decided, undecided=whole - decided)
+
+
+def _settled(program: Program, call: Call, ran: Ran, judge: Runtime | Evaluator) -> Verdict | None:
+    """What perturbations of all operands say at once; None where they do not explain a difference."""
+    case = program.case
+    assert ran.outputs is not None
+    try:
+        bad, found = judge.differing(call.feeds, ran.outputs, case.seed)
+    except Exception:  # noqa: BLE001 - onnxruntime raises classes of its own, RuntimeError among them
+        return None
+    if bad:
+        return None
+    decided = sum(int(np.count_nonzero(s.decided)) for s in found.values())
+    whole = sum(s.value.size for s in found.values())
+    return Verdict(case.seed, "same", compared=decided, undecided=whole - decided, judge=judge.name)
 
 
 def _at(model: Model, whole: Model) -> str:
@@ -192,51 +180,3 @@ def _not_finite(call: Call, found: Mapping[str, Spread]) -> bool:
     """Whether a call has values that are not finite."""
     given = (*call.feeds.values(), *call.model.constants.values(), *(s.value for s in found.values()))
     return any(v.dtype.kind == "f" and not np.isfinite(v).all() for v in given)
-
-
-def _described(name: str, ran: Ran, want: Spread) -> str:
-    assert ran.outputs is not None
-    got = ran.outputs[name]
-    if of_another_type(got, want.value):
-        return f"{name} is {got.dtype}{list(got.shape)}, not {want.value.dtype}{list(want.value.shape)}"
-    bad = wrong(got, want)
-    at = tuple(int(k) for k in np.argwhere(bad)[0])
-    spread = f"{want.most[at]:.3g}"
-    return f"{name}{list(at)} is {got[at]}, not {want.value[at]} (spread {spread}); {bad.sum()} of {bad.size} elements"
-
-
-def _against_differences(case: Case) -> str:
-    """What is wrong with a gradient by finite differences in double precision; "" where nothing is.
-
-    Inputs move off the points that were drawn, because those have ties, at which differences give what is no gradient.
-    """
-    given = case.model.inputs
-    if not all(np.isfinite(v).all() for v in given.values() if v.dtype.kind == "f"):
-        return ""
-    problem = ""
-    for seed in (case.seed, case.seed + 1):
-        rng = np.random.default_rng(seed)
-        feeds = {n: _beside(v, rng) if v.dtype.kind == "f" else v for n, v in given.items()}
-        problem = _differing(case, feeds)
-        if not problem:
-            break
-    return problem
-
-
-def _beside(array: Array, rng: np.random.Generator) -> Array:
-    shape: tuple[int, ...] = array.shape
-    return array + rng.normal(0.0, 0.1, shape)
-
-
-def _differing(case: Case, feeds: Mapping[str, Array]) -> str:
-    names = [n for n, v in feeds.items() if v.dtype.kind == "f" and v.size]
-    if not names:
-        return ""
-    found = Differences.at(of_outputs(parse(case.model.onnx), names, case.seed).at(feeds))
-    if not np.isfinite(found.loss):
-        return ""
-    for checked in found.check(2, case.seed, relative=1e-5, absolute=1e-6):
-        worst = checked.worst
-        if worst is not None and checked.error(worst) > checked.relative:
-            return f"d{checked.name}: {worst.derivative} by dlc, {worst.difference} by differences"
-    return ""

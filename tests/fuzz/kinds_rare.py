@@ -57,6 +57,13 @@ def _graph(name: str, nodes: list[Any], inputs: list[Any], outputs: list[tuple[s
     return helper.make_graph(nodes, name, inputs, [_info(n, v.dtype, v.shape) for n, v in outputs])
 
 
+def graph_of(
+    name: str, nodes: list[Any], inputs: Sequence[tuple[str, Value]], outputs: Sequence[tuple[str, Value]]
+) -> Any:
+    """A graph for a node's attribute."""
+    return _graph(name, nodes, [_info(n, v.dtype, v.shape) for n, v in inputs], list(outputs))
+
+
 def _info(name: str, dtype: str, shape: Sequence[int]) -> Any:
     """A value of a graph inside a node; sizes that a call tells stay open."""
     known = [None if isinstance(e, Size) else e for e in shape]

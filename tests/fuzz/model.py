@@ -58,7 +58,7 @@ class Model:
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     """Input → names of its dimensions, "" for one that is a number; of inputs that have named ones."""
     ranges: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name of a dimension → the sizes that the program is built for, as `--dim` takes them."""
+    """Name of a dimension → the sizes that the program is built for, as `--dim` takes them; "" for any size."""
     calls: tuple[Mapping[str, int], ...] = ()
     """Sizes of the dimensions in every call; () where all types are known when the program is built."""
 

@@ -13,7 +13,7 @@ is drawn, so that 1/max(x, 0) is undecided where x is -0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Final
@@ -84,12 +84,17 @@ def spreads(graph: Graph, feeds: Mapping[str, Array], samples: int, ulps: float,
     known: dict[Op, Array] = {i: as_result(feeds[i.name], i.type) for i in graph.inputs}
     rng = np.random.default_rng(seed)
     values: list[Array] = evaluate_ops(graph.outputs, known)
-    most = [np.zeros(v.shape) for v in values]
     perturbed = _Perturbation(ulps, rng).value
-    for _ in range(samples):
-        moved = evaluate_ops(graph.outputs, known, perturbed)
+    found = spread_of(values, (evaluate_ops(graph.outputs, known, perturbed) for _ in range(samples)))
+    return dict(zip(graph.names, found, strict=True))
+
+
+def spread_of(values: Sequence[Array], samples: Iterable[Sequence[Array]]) -> list[Spread]:
+    """How far samples are from values."""
+    most = [np.zeros(v.shape) for v in values]
+    for moved in samples:
         most = [np.maximum(m, _apart(v, w)) for m, v, w in zip(most, values, moved, strict=True)]
-    return {name: Spread(v, m) for name, v, m in zip(graph.names, values, most, strict=True)}
+    return [Spread(v, m) for v, m in zip(values, most, strict=True)]
 
 
 def of_another_type(got: Array, want: Array) -> bool:
@@ -292,4 +297,4 @@ def leaves_range(factors: Array) -> bool:
     return bool(exponents[exponents > 0].sum() > info.maxexp or exponents[exponents < 0].sum() < info.minexp)
 
 
-__all__ = ["Spread", "differing", "leaves_range", "rounds", "spreads", "wrong"]
+__all__ = ["Spread", "differing", "leaves_range", "rounds", "spread_of", "spreads", "wrong"]

@@ -168,7 +168,7 @@ def _bypass(case: Case) -> Iterator[Case]:
 
 def _plainer(case: Case) -> Iterator[Case]:
     """Fewer flags."""
-    for tools in PLAIN:
+    for tools in PLAIN if case.tools.target == "c" else ():
         if case.tools != tools and case.tools not in PLAIN:
             yield replace(case, tools=tools)
     for name in case.without:

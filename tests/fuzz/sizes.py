@@ -128,6 +128,8 @@ class Dimension:
     low: int
     high: int
     unit: int = 1
+    limited: bool = True
+    """Whether the program is built for these sizes only."""
 
     @classmethod
     def drawn(cls, random: Random, empty: bool) -> Dimension:
@@ -139,7 +141,9 @@ class Dimension:
         return cls(low, low + unit * random.choice((1, 2, 3, 5, 7, 11)), unit)
 
     def __str__(self) -> str:
-        """As `--dim` takes it."""
+        """As `--dim` takes it; "" where it is not given."""
+        if not self.limited:
+            return ""
         low = "" if self.low == self.unit else str(self.low)
         return f"{low}..{self.high}{f'/{self.unit}' if self.unit > 1 else ''}"
 

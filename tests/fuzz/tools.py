@@ -40,6 +40,20 @@ TOOLS: Final = tuple(
     )
 )
 """Mostly without optimisation, which takes a compiler most of its time; two of these with what `dlc build` uses."""
+_TCC: Final = Tools(cc="tcc", cpu="generic")
+IDIOM_TOOLS: Final = tuple(
+    filter(
+        _available,
+        (
+            *(_TCC, Tools(flags=_O0), _TCC, Tools(cc="clang", flags=_O0), _TCC, Tools(cpu="x86-64-v3", flags=_O0)),
+            *(_TCC, Tools(flags=_O0, machine=(16, 16, 1 << 10, 2 << 10)), _TCC, Tools(flags=_O0, threads=2)),
+            *(_TCC, Tools(cpu="generic", flags=_O1), _TCC, Tools(cc="clang", flags=_O1)),
+            *(_TCC, Tools(flags=_O0, machine=(64, 32, 4 << 10, 4 << 10)), Tools(cpu="generic", flags=_O0)),
+            *(_TCC, Tools(flags=("-O2",)), Tools(cpu="generic", strict=True, flags=_O0)),
+        ),
+    )
+)
+"""For models of idioms, whose text is long: mostly the fastest compiler, and the plain C that it takes."""
 _SANITIZE: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1")
 SANITIZED: Final = tuple(
     filter(

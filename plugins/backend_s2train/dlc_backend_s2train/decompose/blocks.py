@@ -128,10 +128,14 @@ def part_of(g: Geometry, block: Block) -> Geometry:
 
 
 def _shifted(size: int, count: int, stride: int, pad: int, dilation: int, taps: Taps) -> tuple[int, int, int]:
-    """Pads before and behind, and the dilation, of some taps along an axis."""
+    """Pads before and behind, and the dilation, of some taps along an axis.
+
+    Taps that only ever meet padding, as of a large kernel over a small image, leave out all samples and no more.
+    """
     apart = dilation * taps.step if taps.count > 1 else 1
-    before = pad - taps.begin * dilation
-    return before, _reach(count, stride, taps.count, apart) - size - before, apart
+    reach = _reach(count, stride, taps.count, apart)
+    before = min(max(pad - taps.begin * dilation, -size), reach)
+    return before, reach - size - before, apart
 
 
 def _taps(k: int, s: int, d: int, stride: int) -> list[Taps]:

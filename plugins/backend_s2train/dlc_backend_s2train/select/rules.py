@@ -48,6 +48,8 @@ def visit(work: Selection, op: Op) -> None:
     match op:
         case _ if op.digest in work.hosted:
             host_fallback.place(work, op)
+        case _ if not op.types[0].dtype.is_float:
+            work.refuse(op, f"it computes {op.types[0].dtype.name}, and the device has arithmetic of fp16 only")
         case Cotangent():
             _visit_gradient(work, op)
         case Gemm() | MatMul() if batches.is_computed(op):
