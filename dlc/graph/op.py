@@ -9,7 +9,7 @@ or as a composition of other ops (`expand`); everything else is derived. `evalua
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import blake2b
@@ -86,6 +86,8 @@ class Op:
     constant or a result of such an op."""
     of_pack: ClassVar[bool] = False
     """Whether an op pack declares it. Programs that hold graphs name no such op: they run where the pack is not."""
+    computed_once: ClassVar[Callable[[Op, Op], Op]]
+    """(op, its expansion) → the expansion without rounding between its parts. `dlc.graph.precise` sets it."""
     is_rounded: ClassVar[bool] = False
     """Whether what `expand` gives for narrow floats is rounded as it should be. Else it is made of operands in f32."""
     text_name: ClassVar[str]
@@ -278,9 +280,7 @@ class Op:
         whole = self.expand()
         if whole is None or self.is_rounded or not any(t.dtype.narrow for o in self.operands for t in o.types):
             return whole
-        from dlc.graph.precise import expanded
-
-        return expanded(self, whole)
+        return Op.computed_once(self, whole)
 
     def _parameters(self) -> tuple[tuple[Param, ...], tuple[Any, ...]]:
         flat: list[Param] = []

@@ -149,3 +149,7 @@ def precise(op: Op) -> Op:
     if len(op.types) != 1 or not is_narrow(op):
         return op
     return rounded(op.with_operands([widened(x) for x in op.operands]), op.dtype)
+
+
+Op.computed_once = staticmethod(expanded)
+"""Here, because files form no circle: the conversion is an op itself."""
