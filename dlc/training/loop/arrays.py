@@ -235,10 +235,11 @@ class FileRows:
         """Rows, copied. Raises DlcError where the file changed since it was opened."""
         self.file.check()
         row = math.prod(self.shape[1:]) * self.dtype.itemsize
-        numbers = range(*index.indices(len(self))) if isinstance(index, slice) else index.reshape(-1).tolist()
+        slices = range(*index.indices(len(self))) if isinstance(index, slice) else range(0)
+        numbers: Sequence[int] = slices if isinstance(index, slice) else index.reshape(-1).tolist()
         content = memoryview(bytearray(len(numbers) * row))
-        if isinstance(index, slice) and numbers.step == 1:
-            self.file.read_into(content, self.offset + numbers.start * row)
+        if isinstance(index, slice) and slices.step == 1:
+            self.file.read_into(content, self.offset + slices.start * row)
         else:
             for k, number in enumerate(numbers):
                 self.file.read_into(content[k * row : (k + 1) * row], self.offset + number * row)
