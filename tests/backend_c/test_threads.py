@@ -15,11 +15,13 @@ import pytest
 from dlc_backend_c.backend import C
 from dlc_backend_c.function import c_function
 from dlc_backend_c.options import AUTO_THREADS
-from dlc_backend_c.target import X86_64_V3
+from dlc_backend_c.target import X86_64_V3, target_of
 from dlc_backend_c.training_runtime import TrainingModel
 
 import dlc.kernel.schedules.parallel
 from dlc import DlcError, Spec
+from dlc.kernel.cook_toom import cook_toom
+from dlc.kernel.schedules.winograd_estimate import block_size
 from dlc.kernel.text import parse_kernel
 from dlc.runtime.manifest import read_manifest
 from tests.backend_c.bundles import bundle_of, trainer
@@ -225,7 +227,7 @@ def test_races(cc: str, pool: str, sources: Callable[[str], Path]) -> None:
 
 @pytest.mark.parametrize("cc", THREAD_SANITIZING[:1])
 def test_systems_without_affinity(cc: str, sources: Callable[[str], Path]) -> None:
-    """They use all threads, here more than there are processors, which offer them to each other while they wait."""
+    """They use all threads, here more than there are processors."""
     run(sources("own"), cc, "own", *SANITIZE_THREADS, "-g", "-DNET_NO_AFFINITY")
 
 
@@ -260,6 +262,30 @@ def test_as_many_as_the_process_may_use(sources: Callable[..., Path], builds: Be
     assert start(0) == min(AUTO_THREADS, len(os.sched_getaffinity(0)))
     assert start(AUTO_THREADS) == AUTO_THREADS
     program._library.function("threads_stop")()
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "parts"),
+    [
+        ("threads=4", 2, 2),
+        ("threads=auto", 2, 2),
+        ("threads=4", 8, 4),
+        ("threads=4", 1, 2),
+        ("threads=2", 1, 2),
+        ("threads=4 cpu=x86-64-v3", 2, 4),
+    ],
+)
+def test_loops_are_cut_for_threads_that_work_at_a_time(
+    spec: str, found: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On this machine: of another one nobody knows how many processors it has."""
+    monkeypatch.setattr("dlc_backend_c.target.cores", lambda: found)
+    options = C.from_spec(Spec.parse(f"c{{{spec}}}"))
+    target = target_of(options)
+    assert (target.machine.parallelism, target.machine.threads) == (parts, options.most_threads)
+    few, many = (replace(target.machine, threads=8, cores=n) for n in (2, 8))
+    tiles = cook_toom(4, 3)
+    assert block_size(49, 64, 256, tiles, few) > block_size(49, 64, 256, tiles, many)
 
 
 @pytest.mark.parametrize("pool", POOLS)

@@ -77,7 +77,7 @@ static void call_from(int cpu)
     cpu_set_t wanted = all, found;
     int tries, number, k;
     CPU_CLR(cpu, &wanted);
-    for (tries = 0; tries < 100; ++tries) {
+    for (tries = 0; tries < 1000; ++tries) { /* a busy system moves the caller meanwhile */
         pin(0, cpu);
         CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
         call_after_a_pause();
