@@ -50,12 +50,12 @@ class Judge:
         """Outputs by name."""
         raise NotImplementedError
 
-    @property
-    def moving(self) -> Mapping[str, Array]:
+    @cached_property
+    def moving(self) -> dict[str, Array]:
         """Constants that are operands too."""
         return {}
 
-    @property
+    @cached_property
     def exact(self) -> frozenset[str]:
         """Outputs that nothing has rounded."""
         return frozenset()
@@ -68,7 +68,7 @@ class Judge:
         moved = ({k: _moved(v, units, rng) for k, v in operands.items()} for _ in range(count))
         found = spread_of([*base.values()], ([*self.results(m).values()] for m in moved))
         named = dict(zip(base, found, strict=True))
-        exact = self.exact if units < 1 << 10 else frozenset[str]()
+        exact = self.exact if units < 1 << 10 else frozenset[str]()  # a device of coarser units rounds what it moves
         return {n: replace(s, most=np.zeros(s.value.shape)) if n in exact else s for n, s in named.items()}
 
     def differing(

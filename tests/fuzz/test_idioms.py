@@ -42,8 +42,8 @@ def test_a_sample_on_s2train(seed: int) -> None:
 def test_the_judge_decides(seed: int) -> None:
     """Powers, masks, norms, choices: what perturbations allow is a few units in nearly all elements."""
     model = drawn(seed, S2TRAIN, idioms=True).model
-    sizes = model.calls[0] if model.calls else {}
-    found = Runtime(model).spreads(model.at(sizes).inputs, 4, 2.0, seed)
+    given = model.at(model.calls[0]).inputs if model.calls else model.inputs
+    found = Runtime(model).spreads(given, 4, 2.0, seed)
     for name, spread in found.items():
         assert np.median(spread.most) < 1e-5 * np.abs(spread.value).max(), name
 

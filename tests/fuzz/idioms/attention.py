@@ -48,6 +48,10 @@ def separate(m: Weaver, x: Value, other: Value) -> Heads:
     return Heads(*(_heads(m, y, count) for y in (q, k, v)))
 
 
+def _own(m: Weaver, x: Value) -> Heads:
+    return separate(m, x, x)
+
+
 def packed(m: Weaver, x: Value) -> Heads:
     """One layer for all three, as of GPT-2 (split) and timm (reshaped and gathered)."""
     n, t, d = x.shape
@@ -199,7 +203,7 @@ def attention(m: Weaver, x: Value) -> Value:
     """Self-attention with its output layer."""
     if x.rank != 3:
         raise Refused("no tokens")
-    heads = m.one(packed, grouped, lambda m, x: separate(m, x, x))(m, x)
+    heads = (packed, grouped, _own)[m.random.randrange(3)](m, x)
     if m.chance(0.2):
         heads = cached(m, heads)
     return m.linear(attended(m, heads), x.shape[-1])
