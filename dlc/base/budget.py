@@ -181,6 +181,12 @@ def limit(kind: str, number: int, what: str) -> None:
         raise spent.over(kind, f"{what} has {number:,} {unit}", most)
 
 
+def check() -> None:
+    """Look at the clock, before a piece of work of a millisecond or more. Raises DlcError (LIMIT)."""
+    if (spent := _SPENT.get()) is not None:
+        spent.check_clock()
+
+
 def tick() -> None:
     """Count a piece of work of a few microseconds to a millisecond. Raises DlcError (LIMIT): the time is used up."""
     if next(_COUNTED) % _TICKS == 0 and (spent := _SPENT.get()) is not None:
