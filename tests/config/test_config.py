@@ -47,6 +47,7 @@ def test_every_value_remembers_its_origin(tmp_path: Path) -> None:
     config = config.with_pipelines({"infer": ("lower", "core"), "quick": ("fuse", "core")})
     shown = {key: (value, origin) for key, value, origin in config.show()}
     assert shown == {
+        "build.budget": ("", "default"),
         "cache.dir": (str(tmp_path / "cache"), "dlc.toml:15"),
         "cache.level-timeout": ("5.0", "default"),
         "cache.levels": ("", "default"),
