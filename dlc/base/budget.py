@@ -28,8 +28,8 @@ FLAG: Final = "--budget"
 _UNIT: Final = 4096
 """Bytes of input to which the limits of work belong: a larger file may cost more in proportion."""
 _SCALED: Final = ("seconds", "elements")
-_TICKS: Final = 64
-"""Ticks between two looks at the clock: some milliseconds."""
+_TICKS: Final = 63
+"""Ticks between two looks at the clock, some milliseconds: a mask of bits."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def over_budget(kind: str, what: str, most: float) -> DlcError:
 
 
 _SPENT: Final[ContextVar[Spent | None]] = ContextVar("spent", default=None)
-_COUNTED: Final = count(1)
+_counted: Final = count(1).__next__
 
 
 @contextmanager
@@ -181,10 +181,16 @@ def limit(kind: str, number: int, what: str) -> None:
         raise spent.over(kind, f"{what} has {number:,} {unit}", most)
 
 
+def check() -> None:
+    """Look at the clock, before a piece of work of a millisecond or more. Raises DlcError (LIMIT)."""
+    if (spent := _SPENT.get()) is not None:
+        spent.check_clock()
+
+
 def tick() -> None:
     """Count a piece of work of a few microseconds to a millisecond. Raises DlcError (LIMIT): the time is used up."""
-    if next(_COUNTED) % _TICKS == 0 and (spent := _SPENT.get()) is not None:
-        spent.check_clock()
+    if not _counted() & _TICKS:
+        check()
 
 
 def _bad(message: str, help: str) -> DlcError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dlc.base.budget import check
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.estimate import Estimate, least_cycles
 from dlc.kernel.schedules.unfit import Unfit
@@ -59,6 +60,7 @@ def tried(
 
 def attempt(choice: Choice, place: Place) -> tuple[Candidate, Applied | None]:
     """A choice as a candidate, with its loops where it applies."""
+    check()  # a kernel may have thousands of nests, and each looks at all tensors
     try:
         applied, takes = choice.estimated(place)
     except Unfit as problem:
