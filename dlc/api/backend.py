@@ -216,6 +216,10 @@ class Backend(Configurable, ABC):
         del workshop
         return self
 
+    def verified_sizes(self) -> tuple[int, ...]:
+        """Sizes of open dimensions at which its programs take other paths: `dlc verify` runs them within bounds."""
+        return 7, 8, 9, 24
+
     def toolchain(self) -> str:
         """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
         return ""

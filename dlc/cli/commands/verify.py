@@ -18,6 +18,7 @@ from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 
 if TYPE_CHECKING:
+    from dlc.cli.commands.verify_sizes import Sizes
     from dlc.cli.programs import Opened
     from dlc.cli.workspace import Workspace
     from dlc.graph import Graph
@@ -106,6 +107,9 @@ def verify(
     If a directory holds such a file, the file is checked as well.
 
     A program built with --train holds the model that it is compared with; for other built programs, --model names it.
+    Without input files, every open dimension is tried at several sizes within its bounds: the likely one, those around
+    the lanes of a vector, and one beyond two tiles. A line says which sizes ran.
+
     Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
     the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
     """
@@ -120,6 +124,7 @@ def verify(
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
         return verify_gradients(terminal, chosen, cache, asked)
     _refuse({"--samples": samples, "--train": options.train}, "only --gradients asks for it")
+    from dlc.cli.commands.verify_sizes import Runs, likely, size_sets
     from dlc.cli.other_target import other_values
     from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
     from dlc.cli.workspace import Workspace
@@ -167,7 +172,18 @@ def verify(
             found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, graph)
             kind, want = _wanted(terminal, kind, found_by, feeds)
         found = call(opened.program, feeds)
-    judged = _judge(kind, found, want, rtol, atol, tolerance)
+        judged = _judge(kind, found, want, rtol, atol, tolerance)
+        signature = opened.program.signature
+        if likely(signature) and kind in _REFERENCES and graph is None and not (inputs or expected):
+
+            def at(sizes: Sizes) -> Outcome:
+                feeds, _ = gather_feeds(opened.program, (), seed, sizes)
+                found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, None)
+                name, want = _wanted(terminal, kind, found_by, feeds)
+                return _judge(name, call(opened.program, feeds), want, rtol, atol, tolerance)
+
+            sets = size_sets(signature, opened.backend.verified_sizes())
+            judged = Runs(judged, likely(signature)).run(sets, at)
     return _with_check(judged, subject, checked) if checked else judged
 
 

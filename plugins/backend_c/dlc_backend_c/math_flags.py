@@ -31,6 +31,8 @@ _OFF: Final = (
     "signed-zeros",
 )
 DEFINITION: Final = f"""\
+#if defined(__GNUC__) && !defined(__clang__)
+{PUSH}#endif
 #if defined(__clang__)
 #if __clang_major__ >= 13 && ({MACROS[0]} || {MACROS[-1]})
 #pragma float_control(precise, on)
@@ -41,7 +43,7 @@ DEFINITION: Final = f"""\
 #error "this program needs NaN, and sums in order: compile it without -ffast-math, or by clang 13 or newer"
 #endif
 #elif defined(__GNUC__) && ({" || ".join(MACROS)})
-{PUSH}#pragma GCC optimize ({", ".join(f'"{flag}"' for flag in _OFF)})
+#pragma GCC optimize ({", ".join(f'"{flag}"' for flag in _OFF)})
 #elif {MACROS[0]} || {MACROS[-1]}
 #error "this program needs NaN, and sums in order: compile it without -ffast-math"
 #endif
