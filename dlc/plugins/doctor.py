@@ -83,13 +83,17 @@ def _plugins(config: Config) -> Iterator[Check]:
         yield Check("backends", "error", "no backend is installed", pip_install("c"))
     for name in registry.backends:
         try:
-            identity = registry.backend(Spec(name)).toolchain()
+            backend = registry.backend(Spec(name))
+            identity, faults = backend.toolchain(), backend.known_faults()
         except DlcError as problem:
             yield Check(f"toolchain of {name}", "error", problem.diagnostics[0].message, problem.diagnostics[0].help)
         else:
             # Digests of programs belong to cache keys; nobody reads them here.
             facts = [line for line in identity.splitlines() if " sha256 " not in line]
             yield Check(f"toolchain of {name}", "ok", escape("; ".join(facts) or "none needed"))
+            for fault, meaning in faults:
+                text = f"compiles {fault} wrong; programs of dlc avoid it: {meaning}"
+                yield Check(f"compiler of {name}", "ok", escape(text))
 
 
 def _offers(registry: Registry) -> Iterator[Check]:

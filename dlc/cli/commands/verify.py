@@ -18,7 +18,6 @@ from dlc.cli.options import BuildOptions, CacheOptions
 from dlc.cli.terminal import Outcome, Terminal, columns, json_number
 
 if TYPE_CHECKING:
-    from dlc.cli.commands.verify_sizes import Sizes
     from dlc.cli.programs import Opened
     from dlc.cli.workspace import Workspace
     from dlc.graph import Graph
@@ -124,7 +123,6 @@ def verify(
         asked = Asked(inputs or (), reference, rtol, atol, samples, seed)
         return verify_gradients(terminal, chosen, cache, asked)
     _refuse({"--samples": samples, "--train": options.train}, "only --gradients asks for it")
-    from dlc.cli.commands.verify_sizes import Runs, likely, size_sets
     from dlc.cli.other_target import other_values
     from dlc.cli.programs import built_file, call, gather_feeds, open_program, own_model, tell_random
     from dlc.cli.workspace import Workspace
@@ -173,18 +171,34 @@ def verify(
             kind, want = _wanted(terminal, kind, found_by, feeds)
         found = call(opened.program, feeds)
         judged = _judge(kind, found, want, rtol, atol, tolerance)
-        signature = opened.program.signature
-        if likely(signature) and kind in _REFERENCES and graph is None and not (inputs or expected):
-
-            def at(sizes: Sizes) -> Outcome:
-                feeds, _ = gather_feeds(opened.program, (), seed, sizes)
-                found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, None)
-                name, want = _wanted(terminal, kind, found_by, feeds)
-                return _judge(name, call(opened.program, feeds), want, rtol, atol, tolerance)
-
-            sets = size_sets(signature, opened.backend.verified_sizes())
-            judged = Runs(judged, likely(signature)).run(sets, at)
+        if kind in _REFERENCES and graph is None and not (inputs or expected):
+            found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, None)
+            judge = partial(_judge, rtol=rtol, atol=atol, tolerance=tolerance)
+            judged = _at_sizes(judged, opened, seed, partial(_wanted, terminal, kind, found_by), judge)
     return _with_check(judged, subject, checked) if checked else judged
+
+
+def _at_sizes(
+    first: Outcome,
+    opened: Opened,
+    seed: int,
+    wanted: Callable[[Mapping[str, Array]], tuple[str, dict[str, Array]]],
+    judge: Callable[[str, dict[str, Array], dict[str, Array]], Outcome],
+) -> Outcome:
+    """What was found first, with what is found at other sizes of open dimensions."""
+    from dlc.cli.commands.verify_sizes import Runs, Sizes, likely, size_sets
+    from dlc.cli.programs import call, gather_feeds
+
+    signature = opened.program.signature
+    if not likely(signature):
+        return first
+
+    def at(sizes: Sizes) -> Outcome:
+        feeds, _ = gather_feeds(opened.program, (), seed, sizes)
+        name, want = wanted(feeds)
+        return judge(name, call(opened.program, feeds), want)
+
+    return Runs(first, likely(signature)).run(size_sets(signature, opened.backend.verified_sizes()), at)
 
 
 def _with_check(judged: Outcome, subject: str, checked: str) -> Outcome:
