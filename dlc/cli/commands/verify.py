@@ -169,12 +169,23 @@ def verify(
         else:
             found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, graph)
             kind, want = _wanted(terminal, kind, found_by, feeds)
-        found = call(opened.program, feeds)
-        judged = _judge(kind, found, want, rtol, atol, tolerance)
-        if kind in _REFERENCES and graph is None and not (inputs or expected):
-            found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, None)
-            judge = partial(_judge, rtol=rtol, atol=atol, tolerance=tolerance)
-            judged = _at_sizes(judged, opened, seed, partial(_wanted, terminal, kind, found_by), judge)
+        judged = _judge(kind, call(opened.program, feeds), want, rtol, atol, tolerance)
+        judged = (
+            _at_sizes(
+                judged,
+                opened,
+                seed,
+                partial(
+                    _wanted,
+                    terminal,
+                    kind,
+                    partial(_reference, kind, reference == "auto", opened, behind, chosen, None),
+                ),
+                partial(_judge, rtol=rtol, atol=atol, tolerance=tolerance),
+            )
+            if kind in _REFERENCES and graph is None and not (inputs or expected)
+            else judged
+        )
     return _with_check(judged, subject, checked) if checked else judged
 
 

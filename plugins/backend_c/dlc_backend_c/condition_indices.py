@@ -45,7 +45,7 @@ _ANY: Final[Interval] = (-math.inf, math.inf)
 _TRUTH: Final[Interval] = (0, 1)
 
 
-def assigned(body: Sequence[Stmt]) -> dict[str, list[Expr]]:
+def assigned(body: tuple[Stmt, ...]) -> dict[str, list[Expr]]:
     """Variable → all values that statements give it."""
     found: dict[str, list[Expr]] = {}
     for s in walk_stmts(body):
