@@ -19,6 +19,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -127,7 +128,9 @@ def main(command: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="dlc-plain-") as place:
         path = plain_path(Path(place))
         changed = {**os.environ, "PATH": path, "TESTS_PATH": path}
-        code = os.spawnvpe(os.P_WAIT, shutil.which(command[0]) or command[0], command, changed)
+        code = subprocess.run(
+            [shutil.which(command[0]) or command[0], *command[1:]], env=changed, check=False
+        ).returncode
     return code if code >= 0 else 128 - code
 
 

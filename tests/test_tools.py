@@ -72,7 +72,7 @@ def test_a_compiler_without_the_libraries_of_its_sanitizers_has_none(
     fake = tmp_path / "fake"
     fake.write_text("#!/bin/sh\necho 'ld: cannot find libclang_rt.asan-x86_64.a' >&2\nexit 1\n")
     fake.chmod(0o755)
-    monkeypatch.setattr("tests.tools.program", lambda tool: str(tmp_path / tool))
+    monkeypatch.setattr("tests.tools.PATH", str(tmp_path))
     monkeypatch.setitem(PACKAGES, "fake", "fake")
     monkeypatch.setitem(PACKAGES, "fake's sanitizers", "libfake-rt-dev")
     assert missing(["fake", "fake's sanitizers"]) == "fake's sanitizers (apt install libfake-rt-dev)"
@@ -81,7 +81,7 @@ def test_a_compiler_without_the_libraries_of_its_sanitizers_has_none(
 def test_rustup_without_rust_is_no_rust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (shim := tmp_path / "rustc").write_text("#!/bin/sh\necho 'error: rustup could not choose a version' >&2\nexit 1\n")
     shim.chmod(0o755)
-    monkeypatch.setattr("tests.tools.program", lambda tool: str(tmp_path / tool))
+    monkeypatch.setattr("tests.tools.PATH", str(tmp_path))
     is_here.cache_clear()
     try:
         assert missing(["rustc"]) == "rustc (apt install rustc)"

@@ -216,6 +216,14 @@ class Backend(Configurable, ABC):
         del workshop
         return self
 
+    def known_faults(self) -> tuple[tuple[str, str], ...]:
+        """(name, meaning) of faults that its tools have, which its programs avoid; `dlc doctor` tells them."""
+        return ()
+
+    def verified_sizes(self) -> tuple[int, ...]:
+        """Sizes of open dimensions at which its programs take other paths: `dlc verify` runs them within bounds."""
+        return 7, 8, 9, 24
+
     def toolchain(self) -> str:
         """Identity of the tools that `build` runs, one fact a line; part of the cache key. Raises DlcError (TOOL)."""
         return ""

@@ -7,7 +7,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dlc.api.program import Program
 from dlc.api.source import Source
@@ -129,12 +132,18 @@ def bound(opened: Opened, choice: BuildOptions, model: Path, feeds: Mapping[str,
     return replace(chosen, inputs=given, dims=() if sized else chosen.dims)
 
 
-def gather_feeds(program: Program, files: Sequence[str], seed: int) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Inputs from files and the rest random, the same for equal seeds; and the names of the random ones."""
+def gather_feeds(
+    program: Program, files: Sequence[str], seed: int, sizes: Mapping[str, int] = MappingProxyType({})
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Inputs from files and the rest random, the same for equal seeds; and the names of the random ones.
+
+    What neither files nor `sizes` tell, by the names of their inputs, has its likely size.
+    """
     signature = program.signature
     given = read_feeds(files, signature.inputs)
-    sizes = with_likely(signature.inputs, given)
-    ports = [p for p in at_sizes(signature, sizes).inputs if not is_size(p)]
+    told = {name: np.asarray(size, np.int64) for name, size in sizes.items()}
+    every = with_likely(signature.inputs, {**told, **given})
+    ports = [p for p in at_sizes(signature, every).inputs if not is_size(p)]
     return {**random_feeds(ports, seed), **given}, tuple(p.name for p in ports if p.name not in given)
 
 

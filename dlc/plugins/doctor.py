@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from dlc.base.diagnostics import DlcError, escape
 from dlc.plugins.entry import reason_of
@@ -84,22 +84,32 @@ def _plugins(config: Config) -> Iterator[Check]:
     if not registry.plugin_backends:
         yield Check("backends", "error", "no backend is installed", pip_install("c"))
     for name in registry.backends:
-        yield _toolchain(registry, name)
+        yield from _toolchain(registry, name)
 
 
-def _toolchain(registry: Registry, name: str) -> Check:
+def _toolchain(registry: Registry, name: str) -> Iterator[Check]:
+    """What a backend says of its tools, and which known faults these have."""
     entry = registry.backends[name]
-    found = attempt(lambda: registry.backend(Spec(name)).toolchain(), entry.plugin, ours=entry.is_first_party)
+
+    def ask() -> tuple[str, Sequence[tuple[str, str]]]:
+        backend = registry.backend(Spec(name))
+        return backend.toolchain(), backend.known_faults()
+
+    found = attempt(ask, entry.plugin, ours=entry.is_first_party)
     match found.problem:
         case None:
+            identity, faults = cast("tuple[str, Sequence[tuple[str, str]]]", found.value)
             # Digests of programs belong to cache keys; nobody reads them here.
-            facts = [line for line in str(found.value).splitlines() if " sha256 " not in line]
-            return Check(f"toolchain of {name}", "ok", escape("; ".join(facts) or "none needed"))
+            facts = [line for line in str(identity).splitlines() if " sha256 " not in line]
+            yield Check(f"toolchain of {name}", "ok", escape("; ".join(facts) or "none needed"))
+            for fault, meaning in faults:
+                text = f"compiles {fault} wrong; programs of dlc avoid it: {meaning}"
+                yield Check(f"compiler of {name}", "ok", escape(text))
         case DlcError(diagnostics=(first, *_)):
-            return Check(f"toolchain of {name}", "error", first.message, first.help)
+            yield Check(f"toolchain of {name}", "error", first.message, first.help)
         case problem if not entry.is_first_party:
             reason = f"plugin {entry.plugin} failed: {reason_of(problem)}"
-            return Check(f"toolchain of {name}", "error", escape(reason))
+            yield Check(f"toolchain of {name}", "error", escape(reason))
         case problem:
             raise problem
 

@@ -106,6 +106,9 @@ def verify(
     If a directory holds such a file, the file is checked as well.
 
     A program built with --train holds the model that it is compared with; for other built programs, --model names it.
+    Without input files, every open dimension is tried at several sizes within its bounds: the likely one, those around
+    the lanes of a vector, and one beyond two tiles. A line says which sizes ran.
+
     Per output: the largest absolute and relative difference, the largest difference in units in the last place (ulp),
     the cosine of the angle between the two, and the tolerance. Integers and booleans must be equal.
     """
@@ -166,9 +169,47 @@ def verify(
         else:
             found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, graph)
             kind, want = _wanted(terminal, kind, found_by, feeds)
-        found = call(opened.program, feeds)
-    judged = _judge(kind, found, want, rtol, atol, tolerance)
+        judged = _judge(kind, call(opened.program, feeds), want, rtol, atol, tolerance)
+        judged = (
+            _at_sizes(
+                judged,
+                opened,
+                seed,
+                partial(
+                    _wanted,
+                    terminal,
+                    kind,
+                    partial(_reference, kind, reference == "auto", opened, behind, chosen, None),
+                ),
+                partial(_judge, rtol=rtol, atol=atol, tolerance=tolerance),
+            )
+            if kind in _REFERENCES and graph is None and not (inputs or expected)
+            else judged
+        )
     return _with_check(judged, subject, checked) if checked else judged
+
+
+def _at_sizes(
+    first: Outcome,
+    opened: Opened,
+    seed: int,
+    wanted: Callable[[Mapping[str, Array]], tuple[str, dict[str, Array]]],
+    judge: Callable[[str, dict[str, Array], dict[str, Array]], Outcome],
+) -> Outcome:
+    """What was found first, with what is found at other sizes of open dimensions."""
+    from dlc.cli.commands.verify_sizes import Runs, Sizes, likely, size_sets
+    from dlc.cli.programs import call, gather_feeds
+
+    signature = opened.program.signature
+    if not likely(signature):
+        return first
+
+    def at(sizes: Sizes) -> Outcome:
+        feeds, _ = gather_feeds(opened.program, (), seed, sizes)
+        name, want = wanted(feeds)
+        return judge(name, call(opened.program, feeds), want)
+
+    return Runs(first, likely(signature)).run(size_sets(signature, opened.backend.verified_sizes()), at)
 
 
 def _with_check(judged: Outcome, subject: str, checked: str) -> Outcome:

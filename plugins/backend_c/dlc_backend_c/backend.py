@@ -86,6 +86,21 @@ class C(Options, Backend):
             return {**{name: Region(align, size) for name, size in working}, **inputs}
         return {"arena": Region(align, working[0][1] if working else None), **inputs}
 
+    def known_faults(self) -> tuple[tuple[str, str], ...]:
+        """Of the compiler, by programs that it compiles wrong; raises DlcError (TOOL) if there is none."""
+        from dlc_backend_c.faults import known_faults
+        from dlc_backend_c.toolchain import find_toolchain
+
+        return tuple(known_faults(find_toolchain(self.cc).command))
+
+    def verified_sizes(self) -> tuple[int, ...]:
+        """Around the lanes of a vector, and more rows than two tiles have: a tile holds its rows in registers."""
+        from dlc_backend_c.target import target_of
+
+        machine = target_of(self).machine
+        lanes = max(machine.lanes(4), 4)
+        return lanes - 1, lanes, lanes + 1, 2 * machine.registers
+
     def toolchain(self) -> str:
         """The processor, and the compiler when a library is built; raises DlcError (TOOL) if there is none."""
         from dlc_backend_c.toolchain import find_toolchain

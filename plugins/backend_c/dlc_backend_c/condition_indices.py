@@ -5,7 +5,7 @@
 gcc 11 to 13 vectorise such a loop as a gather whose offsets are the comparison itself. As a vector, a comparison that
 holds is -1, and it has the width of what was compared: where that is the width of the elements, the gather reads
 out of bounds, from eight iterations on, already at -O2. Sums of a number and a condition, multiples, and whatever the
-compiler finds to be 0 or 1, as min(max(t, 0), 1), are alike (tests/data/compilers/condition_index.c).
+compiler finds to be 0 or 1, as min(max(t, 0), 1), are alike (known_faults/condition_index.c).
 
 So the value of such a subscript passes an empty assembler statement, which no compiler looks through: its loop stays
 scalar. Only subscripts have it that are decided by conditions, or that have few values, and only compilers that may be
@@ -45,7 +45,7 @@ _ANY: Final[Interval] = (-math.inf, math.inf)
 _TRUTH: Final[Interval] = (0, 1)
 
 
-def assigned(body: Sequence[Stmt]) -> dict[str, list[Expr]]:
+def assigned(body: tuple[Stmt, ...]) -> dict[str, list[Expr]]:
     """Variable → all values that statements give it."""
     found: dict[str, list[Expr]] = {}
     for s in walk_stmts(body):
@@ -137,32 +137,29 @@ def _data_of(e: Expr) -> Sequence[Expr]:
 
 
 def _interval(fn: str, args: Sequence[Interval]) -> Interval:
+    """What a function makes of intervals."""
     (low, high), *rest = args
-    match fn, rest:
-        case "min", ((a, b),):
-            return min(low, a), min(high, b)
-        case "max", ((a, b),):
-            return max(low, a), max(high, b)
-        case "add", ((a, b),):
-            return low + a, high + b
-        case "sub", ((a, b),):
-            return low - b, high - a
-        case "neg", ():
-            return -high, -low
-        case "mul", ((a, b),) if not any(map(math.isinf, (low, high, a, b))):
-            ends = [x * y for x in (low, high) for y in (a, b)]
-            return min(ends), max(ends)
-        case "mod", ((a, b),) if a == b > 0:
-            return 0, b - 1
-        case "floordiv", ((a, b),) if a == b > 0:
-            return low // b, high // b
-        case "bitand", ((a, b),) if a == b >= 0:
-            return 0, b
-        case "sign", ():
-            return -1, 1
-        case "floor" | "ceil" | "round" | "trunc", ():
-            return low - 1, high + 1
-        case _, () if SCALARS[fn].rule == "cast":
-            return math.floor(low) if math.isfinite(low) else low, math.ceil(high) if math.isfinite(high) else high
-        case _:
-            return _ANY
+    if rest:
+        ((a, b),) = rest[:1]
+        return _of_two(fn, low, high, a, b) if len(rest) == 1 else _ANY
+    if SCALARS[fn].rule == "cast":
+        return math.floor(low) if math.isfinite(low) else low, math.ceil(high) if math.isfinite(high) else high
+    found = {"neg": (-high, -low), "sign": (-1, 1)}
+    return (low - 1, high + 1) if fn in ("floor", "ceil", "round", "trunc") else found.get(fn, _ANY)
+
+
+def _of_two(fn: str, low: float, high: float, a: float, b: float) -> Interval:
+    constant = a == b and math.isfinite(a)
+    finite = all(map(math.isfinite, (low, high, a, b)))
+    products = [x * y for x in (low, high) for y in (a, b)] if finite else [-math.inf, math.inf]
+    found = {
+        "min": (min(low, a), min(high, b)),
+        "max": (max(low, a), max(high, b)),
+        "add": (low + a, high + b),
+        "sub": (low - b, high - a),
+        "mul": (min(products), max(products)),
+    }
+    if constant and a > 0:
+        found |= {"mod": (0, a - 1), "bitand": (0, a)}
+        found |= {"floordiv": (low // a, high // a)} if finite else {}
+    return found.get(fn, _ANY)

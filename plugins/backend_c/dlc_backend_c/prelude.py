@@ -13,6 +13,7 @@ from dlc_backend_c import (
     instructions,
     kept_loads,
     masks,
+    math_flags,
     narrow,
     narrow_vectors,
     past_caches,
@@ -21,7 +22,6 @@ from dlc_backend_c import (
 )
 from dlc_backend_c.helpers import MATH, needed, paragraphs
 from dlc_backend_c.lanes_to_c import vector
-from dlc_backend_c.sections import PUSH
 from dlc_backend_c.spelling import VALUE, spell
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.vector_math import scalar_functions, vector_functions
@@ -57,9 +57,9 @@ DLC_LOCAL void dlc_parallel(void (*body)(void *, size_t, size_t, size_t), void *
 # Register tiles are complete: what these passes add to them are copies of values that then have no register left.
 _TILES = """\
 #if defined(__GNUC__) && !defined(__clang__)
-@PUSH#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize", "no-tree-coalesce-vars")
+#pragma GCC optimize ("no-predictive-commoning", "no-tree-slp-vectorize", "no-tree-coalesce-vars")
 #endif
-""".replace("@PUSH", PUSH)
+"""
 
 # C's conversion of an unrepresentable value is undefined; these give the smallest integer, as x86 does, then wrap. Both
 # types hold the limits exactly, and no float lies between -2147483648 and the first that is too small.
@@ -262,7 +262,7 @@ def whole_prelude(target: CTarget) -> str:
 
 
 def _sections(target: CTarget) -> Iterator[str]:
-    yield _INCLUDES
+    yield _INCLUDES + math_flags.DEFINITION
     if target.vector_bytes:
         yield _TILES
     yield _HEAD + condition_indices.DEFINITION + in_order.DEFINITION + masks.DEFINITION + rolled.DEFINITION
