@@ -6,11 +6,12 @@ several times is computed once, in a variable of its own, so text never grows fa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.base.types import DType, bool_, f32, i32, i64
 from dlc.kernel.expr import Apply, Const, Expr, Load
+from dlc.kernel.loops.names import fresh, names_of
 from dlc.kernel.loops.program import (
     WORD,
     Block,
@@ -30,6 +31,7 @@ from dlc.kernel.loops.program import (
     Store,
     Words,
     dtype_of,
+    subexpressions,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
@@ -60,14 +62,14 @@ class Writer:
     frame: Frame | None = None
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
-    count: int = 0
+    names: Iterator[str] = field(default_factory=lambda: fresh("v", ()))
     _types: dict[Expr, DType | None] = field(default_factory=dict[Expr, "DType | None"])
     _lanes: dict[Expr, int] = field(default_factory=dict[Expr, int])
     _steps: dict[str, int] = field(default_factory=dict[str, int])
 
     def apart(self) -> Writer:
         """Another function that knows the same tensors; names of variables go on."""
-        return Writer(self.tensors, self.stored, self.packed, count=self.count, _types=self._types, _lanes=self._lanes)
+        return Writer(self.tensors, self.stored, self.packed, names=self.names, _types=self._types, _lanes=self._lanes)
 
     def line(self, text: str) -> None:
         """One line at the current depth."""
@@ -189,10 +191,9 @@ class Writer:
             dtype = self.dtype(part)
             if dtype is None:  # a choice between literals, which take their type from where it is used
                 continue
-            self.count += 1
-            lanes = self.lanes(part)
+            wide = self.lanes(part)
             # Vectors of narrow floats are rounded values of the type that is computed with.
-            local = Local(f"v{self.count}", dtype.compute if lanes > 1 and dtype.narrow else dtype, lanes)
+            local = Local(next(self.names), dtype.compute if wide > 1 and dtype.narrow else dtype, wide)
             self.line(f"{variable(local)} {local.name} = {self.value(replaced(part, names), dtype)};")
             names[part] = local
         text = self.value(replaced(e, names), like)
@@ -310,7 +311,9 @@ class Writer:
         return text if not more else f"({text} + {splat(f32, n, spelling.literal(more, f32))})"
 
     def _literal_type(self, args: Sequence[Expr]) -> DType:
-        return LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
+        """What literals are where nothing around them has a type: as the reference, floats if one of them is."""
+        kinds = {type(x.value) for a in args for x in subexpressions((a,)) if isinstance(x, Const)}
+        return LITERAL_DTYPES[next((k for k in (float, int, bool) if k in kinds), float)]
 
 
 def _in_word(first: Load, size: int) -> str:
@@ -364,7 +367,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     apart = {n: index(in_program(e, program)) for n, e in strides(program).items()}
     apart |= {p.name: str(aligned_elements(p.type)) for p in ports}
     frame = Frame(name, pointer, program, apart)
-    writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame)
+    writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame, names=fresh("v", names_of(program)))
     places, _ = open_places(program)
     sizes, body = sizes_first(program)
     outside = used_outside_of_parts(body)
