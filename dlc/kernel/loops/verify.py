@@ -45,7 +45,7 @@ from dlc.kernel.loops.program import (
     exprs_of,
     parts,
 )
-from dlc.kernel.scalar import SCALARS
+from dlc.kernel.scalar import SCALARS, result_dtype
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _FOLDS: Final = ("add", "mul", "min", "max")
@@ -86,7 +86,7 @@ class _Verifier:
         self._tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
         self._tensors |= {b.name: b.dtype for b in program.buffers}
         self._written = {p.name for p in program.results} | {b.name for b in program.buffers}
-        self._types: dict[Expr, DType | None] = {}
+        self._types: dict[int, DType | None] = {}
         self._lanes: dict[int, int] = {}
         self._leaves: dict[int, tuple[Axis | Local, ...]] = {}
         self._scope: dict[str, Axis | Local] = {}
@@ -215,10 +215,18 @@ class _Verifier:
     # ---- types and lanes ----
     def dtype(self, e: Expr) -> DType | None:
         """The type of an expression; None of a literal, and of a choice between literals."""
-        try:
-            return dtype_of(e, self._tensors, self._types)
-        except TypeError as wrong:
-            raise _Wrong(str(wrong)) from None
+        if isinstance(e, Const):
+            return None
+        key = id(e)  # the program keeps it; equality would compare whole expressions
+        if key not in self._types:
+            try:
+                if isinstance(e, Apply):
+                    self._types[key] = result_dtype(e.fn, tuple([self.dtype(a) for a in e.args]))
+                else:
+                    self._types[key] = dtype_of(e, self._tensors, {})
+            except TypeError as wrong:
+                raise _Wrong(str(wrong)) from None
+        return self._types[key]
 
     def lanes(self, e: Expr) -> int:
         """How many lanes a value has."""
