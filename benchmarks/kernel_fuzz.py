@@ -1,11 +1,14 @@
 """Random kernels of the kernel language: dlc against brute force, forward and backward, interpreted and compiled.
 
-    python benchmarks/kernel_fuzz.py [--kernels 10000] [--compile 2000] [--seed 0] [--second 500] [--jobs 2]
+    python benchmarks/kernel_fuzz.py [--kernels 10000] [--compile 2000] [--functions 5000] [--seed 0] [--second 500]
+        [--jobs 2]
 
 Kernel N of a run is drawn from the seed `seed + N`, so a failure is repeated by `--seed S --kernels 1`. Every kernel is
 interpreted forward; those in float are differentiated, and held against the complex step, central differences, and the
 scatter form; some are differentiated twice. The first `--compile` of them become C, about a hundred kernels and their
-gradients per library, by gcc and clang in turn, without warnings. The exit code is 1 when a kernel fails.
+gradients per library, by gcc and clang in turn, without warnings. `--functions` kernels of scalar functions, with
+constants everywhere, become C for one of the four machines of `tests/machines.py` each, with their gradients, and are
+held against the reference evaluator. The exit code is 1 when a kernel fails.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ from tests.frontend_kernel.properties import (  # noqa: E402
     check_second_order,
 )
 from tests.frontend_kernel.random_cases import random_case  # noqa: E402
+from tests.frontend_kernel.random_functions import check_functions, random_text  # noqa: E402
 from tests.frontend_kernel.small_language import Case  # noqa: E402
+from tests.machines import MACHINES, target_of  # noqa: E402
 
 BATCH = 50
 """Kernels per process task and per library: with their gradients about a hundred functions."""
@@ -103,15 +108,37 @@ def compile_batch(seeds: Sequence[int], number: int) -> Outcome:
     return out
 
 
-def _checked(out: Outcome, seed: int, case: Case, name: str, check: Callable[[], None]) -> None:
+def functions(seeds: Sequence[int], number: int) -> Outcome:
+    """Check kernels of scalar functions, in one library for one of the machines; after a failure each by itself."""
+    out, start = Outcome(), time.perf_counter()
+    machine = list(MACHINES)[number % len(MACHINES)]
+    compilers = [c for c in ("gcc", "clang") if shutil.which(c)]
+    cc = compilers[number // len(MACHINES) % len(compilers)]
+
+    def build(chosen: Sequence[int]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            check_functions(chosen, target_of(MACHINES[machine]), Path(folder), cc, ("-O0", "-w"))
+
+    try:
+        build(seeds)
+        out.checks[f"functions on {machine}"] += len(seeds)
+    except Exception:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
+        for seed in seeds:
+            _checked(out, seed, random_text(seed), f"functions on {machine}", lambda s=seed: build([s]))
+    out.seconds = time.perf_counter() - start
+    return out
+
+
+def _checked(out: Outcome, seed: int, case: Case | str, name: str, check: Callable[[], None]) -> None:
     """Run one check and count it; a failure is kept with its seed and its kernel."""
+    text = case if isinstance(case, str) else case.text
     try:
         check()
         out.checks[name.removeprefix("check_")] += 1
     except subprocess.CalledProcessError as e:
-        out.failures.append(f"seed {seed}: {name}: the C compiler refuses\n{case.text}\n{e}")
+        out.failures.append(f"seed {seed}: {name}: the C compiler refuses\n{text}\n{e}")
     except Exception:  # noqa: BLE001  # whatever goes wrong is reported with its kernel
-        out.failures.append(f"seed {seed}: {name}\n{case.text}\n{traceback.format_exc(limit=-3)}")
+        out.failures.append(f"seed {seed}: {name}\n{text}\n{traceback.format_exc(limit=-3)}")
 
 
 def batches(first: int, count: int) -> list[range]:
@@ -122,13 +149,16 @@ def batches(first: int, count: int) -> list[range]:
 def main() -> int:
     """Run it all, with a line of progress; the number of failures decides the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    for option, default in (("kernels", 10_000), ("compile", 2_000), ("seed", 0), ("second", 500), ("jobs", 2)):
+    options = {"kernels": 10_000, "compile": 2_000, "functions": 5_000, "seed": 0, "second": 500, "jobs": 2}
+    for option, default in options.items():
         parser.add_argument(f"--{option}", type=int, default=default)
     chosen = parser.parse_args()
     whole, start = Outcome(), time.perf_counter()
     with ProcessPoolExecutor(chosen.jobs) as pool:
         compiled = batches(chosen.seed, min(chosen.compile, chosen.kernels))
         tasks = [pool.submit(compile_batch, b, n) for n, b in enumerate(compiled)]  # the longest first
+        texts = batches(chosen.seed, chosen.functions)
+        tasks += [pool.submit(functions, b, n) for n, b in enumerate(texts)]
         tasks += [pool.submit(interpret, b, chosen.seed + chosen.second) for b in batches(chosen.seed, chosen.kernels)]
         for n, task in enumerate(as_completed(tasks), 1):
             outcome = task.result()

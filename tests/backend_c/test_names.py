@@ -146,7 +146,7 @@ def header(names: tuple[str, str]) -> str:
     values |= {"arena_function": "", "arena_formula": "", "arena_unlimited": False}
     values |= {
         "asks_for_arena": True,
-        "checked": True,
+        "checked": ("SHAPE", "INDEX", "LABEL"),
         "finds": True,
         "arena_unlimited": False,
         "most_parameters": 127,

@@ -191,7 +191,7 @@ int main(void) {
     if (attn_arena_bytes(wrong, seq) != 0 || attn_arena_bytes(3, 40) > ATTN_ARENA_BYTES) return 3;
     const void *inputs[] = {arena, arena, &wrong, &seq};
     void *outputs[] = {arena, arena};
-    if (attn_run(inputs, outputs, arena) != ATTN_ERROR_INDEX) return 2;
+    if (attn_run(inputs, outputs, arena) != ATTN_ERROR_SHAPE) return 2;
     free(arena);
     return 0;
 }

@@ -76,7 +76,7 @@ def test_right_loops_pass() -> None:
             (loop(ROW, loop(COLUMN, Store("t", COLUMN, p(ROW * 4 + COLUMN)))), loop(ROW, *ADD)),
             "r0[0] is not the kernel's",
         ),
-        ((loop(ROW, loop(COLUMN, Set(S, S + p(COLUMN)))),), "s has no value"),
+        ((loop(ROW, loop(COLUMN, Set(S, S + p(COLUMN)))),), "s is used, and is not declared"),
     ],
 )
 def test_wrong_loops(body: tuple[Stmt, ...], problem: str) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, loads, walk
+from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, axes_in, loads, walk
 from dlc.kernel.fusion.ends import ended_refusal, is_ended_copy
 from dlc.kernel.fusion.forward import forwarded
 from dlc.kernel.fusion.inline import inline, is_pointwise_map, reads_each_once
 from dlc.kernel.kernel import Kernel, readers_of, writers_of
+from dlc.kernel.literals import fold, typed
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, Param
 from dlc.kernel.roles import product
 from dlc.kernel.scalar import SCALARS
@@ -172,7 +173,7 @@ def typed_literal(kernel: Kernel, body: Expr, local: Param) -> Expr:
         return body
     if isinstance(body, Const) and LITERAL_DTYPES[type(body.value)] == local.dtype:
         return body
-    return apply(local.dtype.name, body)
+    return typed(fold(body, kernel.dtypes, local.dtype), local.dtype)
 
 
 def is_movement(body: Expr) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.literals import fold_literals
 from dlc.kernel.loops.program import Let
 from dlc.kernel.schedules.beside_rows import beside_rows
 from dlc.kernel.schedules.columns_innermost import columns_innermost
@@ -55,7 +56,7 @@ class Form:
 
 def form_of(kernel: Kernel, machine: Machine) -> Form:
     """An equal kernel whose nests suit the machine."""
-    kernel = widened(without_empty(kernel))
+    kernel = widened(fold_literals(without_empty(kernel)))
     kernel = only_needed(replace(kernel, nests=tuple(take_apart(simplify_nest(n)) for n in kernel.nests)))
     kernel = terms_together(without_repeated(kernel), machine)
     kernel = with_held_values(only_needed(without_vanishing(kernel, machine)))
@@ -63,6 +64,7 @@ def form_of(kernel: Kernel, machine: Machine) -> Form:
     whole = kernel
     kernel = with_reciprocals(ordered_products(roots_for_powers(kernel, machine), machine), machine)
     kernel = beside_rows(with_outer_factors_first(kernel, machine), machine)
+    kernel = fold_literals(kernel)  # factors that are literals stand together now
     kernel, converted = converted_factors(kernel, machine)
     kernel = split_phases(split_groups(split_blocks(without_invariant_axes(kernel))), machine)
     kernel, alone = columns_innermost(kernel, machine)

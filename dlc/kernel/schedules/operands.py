@@ -104,7 +104,8 @@ def _any_terms(
     width = machine.lanes(itemsize) * panel_vectors
     axis = Axis("cb", -(-column.extent // width))
     reduced = [x for x in nest.axes if x in nest.reduction_axes and x in axes_in(*b.index)]
-    copied = panel(b, kernel.tensors, column, reduced, width, axis, machine.lanes(itemsize))
+    of = kernel.tensors[nest.out].dtype
+    copied = panel(b, kernel.tensors, of, column, reduced, width, axis, machine.lanes(itemsize))
     body = map_loads(nest.body, lambda x: copied.load if x == b else x)
     changed = Group((replace(nest, body=body), *group.nests[1:]), group.shared)
     sizes[copied.buffer.name] = copied.buffer.type.capacity
@@ -166,7 +167,9 @@ def _product(
         panel_axis = Axis("cb", -(-column.extent // width))
         reduced = [x for x in nest.axes if x in nest.reduction_axes]
         tensors = {**kernel.tensors, **{p.name: p for p in buffers}}
-        copied = panel(b, tensors, column, reduced, width, panel_axis, machine.lanes(itemsize))
+        copied = panel(
+            b, tensors, kernel.tensors[nest.out].dtype, column, reduced, width, panel_axis, machine.lanes(itemsize)
+        )
         buffers.append(copied.buffer)
         b = copied.load
     body = Apply("mul", (b, a) if flip else (a, b))

@@ -257,15 +257,24 @@ def evaluated(e: Expr, tensors: Mapping[str, Param], dtype: DType, axes: Sequenc
 
 
 def panel(
-    e: Expr, tensors: Mapping[str, Param], column: Axis, reduced: Sequence[Axis], width: int, base: Axis, lanes: int
+    e: Expr,
+    tensors: Mapping[str, Param],
+    product: DType,
+    column: Axis,
+    reduced: Sequence[Axis],
+    width: int,
+    base: Axis,
+    lanes: int,
 ) -> Packed:
     """`width` columns of an operand, all of the reduction: [reduced…][width], zero past the last column.
+
+    An operand that chooses between literals has the type of the `product`.
 
     Whole panels are written in vectors of `lanes`, where the operand has a form for them.
     """
     lane = Axis("hj", width)
     parts = {a: a.named(f"h{k}") for k, a in enumerate(reduced)}
-    dtype = _dtype(e, tensors)
+    dtype = Kernel(tuple(tensors.values()), (), (), ()).dtype_of(e) or product
     buffer = Param("pb", Type(dtype, (*(a.extent for a in reduced), width)))
     place = offset((*parts.values(), lane), buffer.shape)
     spot = base * width + lane
@@ -286,12 +295,6 @@ def panel(
         fast = wrap(tuple(parts.values()), tuple(vectors))
         body = fast if column.extent % width == 0 else (If(base * width + width <= column.extent, fast, body),)
     return Packed(buffer, Load("pb", (*reduced, column - base * width)), body)
-
-
-def _dtype(e: Expr, tensors: Mapping[str, Param]) -> DType:
-    found = Kernel(tuple(tensors.values()), (), (), ()).dtype_of(e)
-    assert found is not None
-    return found
 
 
 def is_bare(e: Expr) -> bool:

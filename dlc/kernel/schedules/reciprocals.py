@@ -93,8 +93,7 @@ class _Work:
         if math.prod(a.extent for a in own) < OFTEN and self._texts[key] < SEVERAL:
             return None
         if key not in self._known:
-            dtype = self._kernel.dtype_of(y)
-            assert dtype is not None, "what is no literal has a type"
+            dtype = self._kernel.dtype_of(y) or self._kernel.tensors[self._kernel.nests[k].out].dtype
             name = self._known[key] = f"{self._kernel.nests[k].out}_reciprocal{len(self.made)}"
             self.made.append(Param(name, Type(dtype, tuple(a.extent for a in axes))))
             # As soon as it can be: what adds up and what reads the sums stay neighbours.

@@ -19,11 +19,12 @@ from typing import Final
 from dlc.api.places import Places, places_of
 from dlc.api.plan import Plan, results_of
 from dlc.api.region_memory import ALIGN
-from dlc.base.extents import Dim, Extent, bounds, not_negative, of_terms, settled, shown, symbols, value
-from dlc.base.polynomials import LONGEST, Atom, Least, Quotient, Symbol
+from dlc.base.extents import Extent, bounds, not_negative, settled, shown, symbols, value
+from dlc.base.polynomials import LONGEST, Symbol
 from dlc.graph import Call, Op
 from dlc.graph.closed import unlimited, without_limit
 from dlc_backend_c.body import Functions, form_of
+from dlc_backend_c.extent_text import c_extent
 
 PER_LINE: Final = 12
 """Numbers of a table on a line."""
@@ -270,28 +271,3 @@ def _table(ctype: str, name: str, numbers: Sequence[int]) -> list[str]:
     lines = [f"        {', '.join(map(str, row))}," for row in rows]
     lines[-1] = lines[-1].removesuffix(",")
     return [f"    static const {ctype} {name}[] = {{", *lines, "    };"]
-
-
-def c_extent(e: Extent, names: Mapping[Symbol, str], smaller: str) -> str:
-    """An extent as an expression of `int64_t`; what is divided is never negative. `smaller`: a function of two."""
-    if not isinstance(e, Dim):
-        return str(e)
-    parts: list[str] = []
-    for monomial, factor in e.terms:
-        atoms = [_atom(a, names, smaller) for a in monomial]
-        parts.append(" * ".join([f"(int64_t){factor}", *atoms]))
-    return " + ".join(parts)
-
-
-def _atom(atom: Atom, names: Mapping[Symbol, str], smaller: str) -> str:
-    match atom:
-        case Symbol():
-            return names[atom] if atom.unit == 1 else f"({names[atom]} / {atom.unit})"
-        case Least(a, b):
-            return f"{smaller}({', '.join(c_extent(of_terms(t), names, smaller) for t in (a, b))})"
-        case Quotient(terms, divisor):
-            number = of_terms(terms)
-            # Rounded down as integers of mathematics are, by a multiple of the divisor that makes it positive.
-            more = max(0, -(bounds(number)[0] // divisor))
-            text = f"(({c_extent(number + more * divisor, names, smaller)}) / {divisor}"
-            return f"{text} - {more})" if more else f"{text})"

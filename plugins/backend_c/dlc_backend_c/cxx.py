@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, cast
 
 from dlc.base.extents import Dim, Extent, settled, symbols
 from dlc.base.polynomials import Symbol
 from dlc.base.types import i64
-from dlc_backend_c.arena import c_extent
+from dlc_backend_c.extent_text import c_extent
 from dlc_backend_c.header import CPort, c_type
 from dlc_backend_c.names import parameter, reserved
 from dlc_backend_c.parameters import ON_A_LINE, CParameter
@@ -144,7 +144,8 @@ def model_values(program: CProgram, header: Mapping[str, object]) -> dict[str, o
     needs = package.asks_for_arena and not package.regions
     small = ["bytes_ < arena_bytes"] * (not header["arena_unlimited"])
     small += [f"bytes_ < arena_bytes_of({', '.join(names)})"] * bool(sizes)
-    macros = [m for m, there in (("INDEX", "checked"), ("STEP", "stepped"), ("SIZE", "finds")) if header[there]]
+    macros = [*cast("Sequence[str]", header["checked"])]
+    macros += [m for m, there in (("STEP", "stepped"), ("SIZE", "finds")) if header[there]]
     own = ["short_span"] * bool(call.short) + ["small_arena"] * needs
     return {
         **header,
@@ -168,7 +169,7 @@ def training_values(training: Training, header: Mapping[str, object]) -> dict[st
     described["evaluate"] = (training.parts["evaluate"], "Loss and outputs of one batch as at inference.")
     described["predict"] = (training.parts["predict"], "Outputs of one batch.")
     held = [r for r in ("parameters", "state", "gradients") if bundle.size(r)]
-    macros = (*_ALWAYS, "LABEL", "NOT_FINITE", "CHECKPOINT", *(["INDEX"] if header["checked"] else []))
+    macros = (*_ALWAYS, "LABEL", "NOT_FINITE", "CHECKPOINT", *cast("Sequence[str]", header["checked"]))
     return {
         **header,
         **_shared_values(package.prefix),

@@ -18,7 +18,7 @@ from dlc_backend_c.options import Options
 from dlc_backend_c.package import Package, files_of, manifest_values, template_values
 from dlc_backend_c.parameters import LIMIT, c_parameters, prototype
 from dlc_backend_c.program import CProgram, main_text
-from dlc_backend_c.ranges import range_names
+from dlc_backend_c.ranges import range_errors, range_names
 from dlc_backend_c.scheduling import Preferred
 from dlc_backend_c.special import special_of
 from dlc_backend_c.stack import program_stack
@@ -102,7 +102,7 @@ def _header_values(program: CProgram) -> dict[str, object]:
     return {
         **template_values(package),
         "inputs": program.inputs,
-        "checked": bool(range_names(package, program.inputs)),
+        "checked": range_errors(range_names(package, program.inputs)),
         "outputs": program.outputs,
         "finds": any(q.found for q in program.outputs),
         "consumed": [f" {p.index}" for p in program.inputs if p.consumed],

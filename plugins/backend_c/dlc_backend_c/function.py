@@ -10,9 +10,12 @@ from hashlib import blake2b
 from typing import Final
 
 from dlc import Job, Workshop
+from dlc.base.diagnostics import ExitCode, error
 from dlc.base.extent_text import parse
 from dlc.base.extents import Extent
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.program import LoopProgram
+from dlc.kernel.loops.verify import verify_loops
 from dlc.kernel.nest import Param
 from dlc.kernel.schedules.overrun import overruns
 from dlc_backend_c.loops_to_c import function_text
@@ -156,6 +159,7 @@ def c_function(
     behind = overruns(program)
     count = len(kernel.params) + len(kernel.results)
     if not parts:
+        _verify(program, plain)
         everything = tuple((k, 0) for k in range(count + bool(workspace)))
         text = function_text(program, name, disjoint=disjoint)
         _, needs = open_places(program)
@@ -167,6 +171,7 @@ def c_function(
     definitions: dict[str, str] = {}
     each: list[FunctionCall] = []
     for part in parts:
+        _verify(part.program, plain)
         text = function_text(part.program, _PART, disjoint=disjoint)
         title = f"dlc_p_{blake2b(text.encode(), digest_size=16).hexdigest()}"
         definitions[title] = re.sub(rf"\b{_PART}(?=\(|_(?:loop|part)\d)", title, text)
@@ -174,6 +179,19 @@ def c_function(
         each.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
     stack = max(function_stack(part.program) for part in parts)
     return CFunction(name, definitions, tuple(each), workspace, workspace, behind, stack)
+
+
+def _verify(program: LoopProgram, kernel: Kernel) -> None:
+    """Raise DlcError (BUG) for loops that are no program: a compiler would refuse them, or not say what is wrong."""
+    fault = verify_loops(program)
+    if fault is not None:
+        raise error(
+            "invalid-loops",
+            f"the loops of kernel {kernel.digest[:16]} are not valid: {fault}",
+            notes=(f"the kernel is {kernel.text()}",),
+            help=f"--schedule {kernel.digest[:16]}=loops uses another schedule; please report the kernel",
+            exit_code=ExitCode.BUG,
+        )
 
 
 _PART: Final = "part"

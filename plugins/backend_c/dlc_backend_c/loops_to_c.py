@@ -6,11 +6,12 @@ several times is computed once, in a variable of its own, so text never grows fa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlc.base.types import DType, bool_, f32, i32, i64
 from dlc.kernel.expr import Apply, Const, Expr, Load
+from dlc.kernel.loops.names import fresh, names_of
 from dlc.kernel.loops.program import (
     WORD,
     Block,
@@ -30,6 +31,7 @@ from dlc.kernel.loops.program import (
     Store,
     Words,
     dtype_of,
+    subexpressions,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
 from dlc.kernel.scalar import SCALARS
@@ -61,7 +63,7 @@ class Writer:
     frame: Frame | None = None
     lines: list[str] = field(default_factory=list[str])
     depth: int = 1
-    count: int = 0
+    names: Iterator[str] = field(default_factory=lambda: fresh("v", ()))
     values: dict[str, list[Expr]] = field(default_factory=dict[str, list[Expr]])
     """Variable → what it may have been given."""
     _types: dict[Expr, DType | None] = field(default_factory=dict[Expr, "DType | None"])
@@ -74,7 +76,7 @@ class Writer:
             self.tensors,
             self.stored,
             self.packed,
-            count=self.count,
+            names=self.names,
             values=self.values,
             _types=self._types,
             _lanes=self._lanes,
@@ -200,10 +202,9 @@ class Writer:
             dtype = self.dtype(part)
             if dtype is None:  # a choice between literals, which take their type from where it is used
                 continue
-            self.count += 1
-            lanes = self.lanes(part)
+            wide = self.lanes(part)
             # Vectors of narrow floats are rounded values of the type that is computed with.
-            local = Local(f"v{self.count}", dtype.compute if lanes > 1 and dtype.narrow else dtype, lanes)
+            local = Local(next(self.names), dtype.compute if wide > 1 and dtype.narrow else dtype, wide)
             self.line(f"{variable(local)} {local.name} = {self.value(replaced(part, names), dtype)};")
             names[part] = local
             self.values[local.name] = [part]
@@ -326,7 +327,9 @@ class Writer:
         return text if not more else f"({text} + {splat(f32, n, spelling.literal(more, f32))})"
 
     def _literal_type(self, args: Sequence[Expr]) -> DType:
-        return LITERAL_DTYPES[type(getattr(args[0], "value", 0.0))]
+        """What literals are where nothing around them has a type: as the reference, floats if one of them is."""
+        kinds = {type(x.value) for a in args for x in subexpressions((a,)) if isinstance(x, Const)}
+        return LITERAL_DTYPES[next((k for k in (float, int, bool) if k in kinds), float)]
 
 
 def _in_word(first: Load, size: int) -> str:
@@ -380,7 +383,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     apart = {n: index(in_program(e, program)) for n, e in strides(program).items()}
     apart |= {p.name: str(aligned_elements(p.type)) for p in ports}
     frame = Frame(name, pointer, program, apart)
-    writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame)
+    writer = Writer(tensors, stored, [p.name for p in ports if p.packed], frame, names=fresh("v", names_of(program)))
     places, _ = open_places(program)
     writer.values |= assigned(program.body)
     sizes, body = sizes_first(program)

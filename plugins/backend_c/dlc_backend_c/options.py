@@ -76,7 +76,9 @@ class Options(Configurable):
     )
     steps: bool = option(False, "a function beside the others that runs one step of a call, so that others run between")
     check: Literal["none", "inputs"] = option(
-        "none", "what functions check in their inputs: nothing, or that indices are in range"
+        "inputs",
+        "what functions check in their inputs, once a call: that what selects elements, such as ids of rows and "
+        "positions, is in range; none: a number out of range selects some element, and no error is returned",
     )
     threads: str = option("1", "threads of a call: a number, or auto: as many as cores that the process may use")
     pool: Literal["own", "openmp", "caller"] = option(

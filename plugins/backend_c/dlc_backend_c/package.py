@@ -22,7 +22,7 @@ from dlc_backend_c.target import CTarget
 from dlc_backend_c.threads import pool_lines, thread_flags, thread_values
 from dlc_backend_c.weights import Blob, Storage, storage_of, weights_text
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """Of the generated interface."""
 
 

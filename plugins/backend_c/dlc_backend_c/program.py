@@ -9,7 +9,7 @@ from dlc_backend_c.body import Body
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, memory_checks, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
-from dlc_backend_c.ranges import range_checks, range_function, range_name, range_names, size_checks
+from dlc_backend_c.ranges import range_checks, range_functions, range_name, range_names, size_checks
 from dlc_backend_c.special import Special
 from dlc_backend_c.steps import step_by_step
 
@@ -54,13 +54,14 @@ def main_text(program: CProgram) -> str:
     package = program.package
     ranges = range_names(package, program.inputs)
     functions, statements = _divided(program, program.body, program.arena, f"{package.prefix}_run")
-    checks = [*_checks(program), *range_checks(package, ranges, program.inputs)]
+    buffers, in_range = _checks(program), range_checks(package, ranges, program.inputs)
+    checks = [*buffers, *in_range]
     taken = [line for s in program.special for line in _taken(program, s)]
     copies = any(body.copies for body in (program.body, *(s.body for s in program.special)))
     lines = [
         *includes(package, *(["string.h"] if copies else [])),
         *memory(package),
-        *(line for port, name in ranges.items() for line in range_function(name, port)),
+        *range_functions(package, ranges),
         *(line for lines in program.body.functions_of_bodies.values() for line in lines),
         *(line for s in program.special for line in _fast_path(program, s)),
         *_arena_functions(program, ranges),
@@ -68,7 +69,7 @@ def main_text(program: CProgram) -> str:
         f"int {package.prefix}_run({_BUFFERS}, {package.memory_parameter})",
         *_entry(program, [*checks, *taken], statements),
         *_profile(program, checks),
-        *_step(program, checks),
+        *_step(program, [*buffers, *_at_first(in_range)]),
         *_typed(program),
     ]
     return "\n".join(lines) + "\n"
@@ -87,6 +88,11 @@ def _entry(program: CProgram, checks: list[str], statements: list[str]) -> list[
         f"    return {package.macro}_OK;",
         "}",
     ]
+
+
+def _at_first(checks: list[str]) -> list[str]:
+    """Checks of what buffers hold, by the first step of a call alone: later ones may find them written over."""
+    return ["    if (step == 0u) {", *(f"    {line}" for line in checks), "    }"] if checks else []
 
 
 def _profile(program: CProgram, checks: list[str]) -> list[str]:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from dlc.base.allowed import Part
+from dlc.base.extents import Dim
+from dlc.base.polynomials import Symbol
 from dlc.base.types import DTYPES, DType, i64
+from dlc_backend_c.extent_text import c_extent
 from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, refuse
 from dlc_backend_c.spelling import literal
 
+RESULTS: Final[Mapping[str, str]] = {"size": "SHAPE", "shape": "SHAPE", "index": "INDEX", "label": "LABEL"}
+"""What a restriction is of → the end of the macro of the error that a call returns."""
 LABELS = "labels_are_classes"
 """Last part of the name of the function that a training program has for its labels."""
 
@@ -29,10 +35,53 @@ def range_name(names: Mapping[CPort, str], port: CPort) -> str:
     return names[_unplaced(port)]
 
 
-def range_checks(package: Package, names: Mapping[CPort, str], inputs: Iterable[CPort]) -> list[str]:
-    """Statements that refuse inputs with an index out of range; their buffers are there and aligned."""
-    found = [(q, range_name(names, q)) for q in inputs if _unplaced(q) in names]
-    return refuse([_wrong(name, q) for q, name in found], f"{package.macro}_ERROR_INDEX")
+def range_errors(names: Mapping[CPort, str]) -> tuple[str, ...]:
+    """The errors of the checks of these inputs: ends of macros."""
+    found = {RESULTS[q.allowed.what] for q in names if q.allowed is not None}
+    return tuple(dict.fromkeys(r for r in RESULTS.values() if r in found))
+
+
+def range_checks(package: Package, names: Mapping[CPort, str], inputs: Sequence[CPort]) -> list[str]:
+    """Statements that refuse inputs with an element out of range; their buffers are there and aligned.
+
+    Sizes come first: they tell how many elements the others have.
+    """
+    sizes = {q.symbol: f"*(const {q.ctype} *)inputs[{q.index}]" for q in inputs if q.symbol is not None}
+    lines: list[str] = []
+    for what in ("size", "shape", "index", "label"):
+        found = [q for q in inputs if q.allowed is not None and q.allowed.what == what and _unplaced(q) in names]
+        wrong = [_wrong(range_name(names, q), q, _count(q, sizes, package)) for q in found]
+        lines += refuse(wrong, f"{package.macro}_ERROR_{RESULTS[what]}")
+    return lines
+
+
+def range_functions(package: Package, names: Mapping[CPort, str]) -> list[str]:
+    """The definitions of the functions that check inputs."""
+    lines = [line for port, name in names.items() for line in range_function(name, port)]
+    counts = (_count(q, _Any(), package) for q in names)
+    smaller = _smaller(package)
+    if any(f"{smaller}(" in text for text in counts):
+        head = f"static int64_t {smaller}(int64_t a, int64_t b)"
+        lines = [head, "{", "    return a < b ? a : b;", "}", "", *lines]
+    return lines
+
+
+class _Any(dict[Symbol, str]):
+    """Sizes by any names."""
+
+    def __missing__(self, symbol: Symbol) -> str:
+        return symbol.name
+
+
+def _smaller(package: Package) -> str:
+    return f"{package.prefix}_fewer"
+
+
+def _count(port: CPort, sizes: Mapping[Symbol, str], package: Package) -> str:
+    """How many elements an input has in a call, where that depends on its sizes; else ""."""
+    if not isinstance(port.elements, Dim):
+        return ""
+    return f"(size_t)({c_extent(port.elements, sizes, _smaller(package))})"
 
 
 def size_checks(package: Package, outputs: Iterable[CPort]) -> list[str]:
@@ -48,7 +97,7 @@ def size_checks(package: Package, outputs: Iterable[CPort]) -> list[str]:
 
 def label_check(package: Package, label: CPort) -> list[str]:
     """Statements that refuse what is no label."""
-    return refuse([_wrong(f"{package.prefix}_{LABELS}", label)], f"{package.macro}_ERROR_LABEL")
+    return refuse([_wrong(f"{package.prefix}_{LABELS}", label, "")], f"{package.macro}_ERROR_LABEL")
 
 
 def range_function(name: str, port: CPort) -> list[str]:
@@ -56,8 +105,9 @@ def range_function(name: str, port: CPort) -> list[str]:
     assert port.allowed is not None
     dtype = DTYPES[port.type.partition("[")[0]]
     axes = max((len(p.box) for p in port.allowed.parts), default=0) or 1
+    count = ", size_t n" if isinstance(port.elements, Dim) else ""
     return [
-        f"static int {name}(const {port.ctype} *x)",
+        f"static int {name}(const {port.ctype} *x{count})",
         "{",
         f"    size_t {', '.join(f'i{d}' for d in range(axes))};",
         "    int wrong = 0;",
@@ -74,13 +124,14 @@ def _unplaced(port: CPort) -> CPort:
     return replace(port, index=0)
 
 
-def _wrong(name: str, port: CPort) -> str:
-    return f"!{name}((const {port.ctype} *)inputs[{port.index}])"
+def _wrong(name: str, port: CPort, count: str) -> str:
+    return f"!{name}((const {port.ctype} *)inputs[{port.index}]{count and ', '}{count})"
 
 
 def _loops(part: Part, port: CPort, dtype: DType) -> list[str]:
     """Loops over the elements of a box; without branches, so that a compiler can vectorise them."""
-    ranges: Sequence[tuple[int, int]] = part.box or ((0, port.size),)
+    whole: tuple[int, int | str] = (0, "n" if isinstance(port.elements, Dim) else port.size)
+    ranges: Sequence[tuple[int, int | str]] = part.box or (whole,)
     dims = port.dims if part.box else (port.size,)
     lines = [
         f"{'    ' * (d + 1)}for (i{d} = {start}; i{d} < {stop}; i{d}++) {{" for d, (start, stop) in enumerate(ranges)

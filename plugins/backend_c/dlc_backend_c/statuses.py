@@ -31,6 +31,7 @@ ERRORS: Final = (
     Error("INDEX", 7, "bad_index", "an index is out of range"),
     Error("SIZE", SIZE, "bad_size", "a size that the call found is out of range"),
     Error("STEP", 9, "bad_step", "there is no step of this number"),
+    Error("SHAPE", 10, "bad_shape", "a size or a shape is not one that the program is built for"),
     Error("", -1, "short_span", "a span has fewer elements than its tensor"),
     Error("", -2, "small_arena", "the arena has fewer bytes than the call needs"),
 )

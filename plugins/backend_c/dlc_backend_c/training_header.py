@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlc_backend_c.checkpoint import checkpoint_bytes
 from dlc_backend_c.package import template_values
 from dlc_backend_c.parameters import LIMIT, prototype
+from dlc_backend_c.ranges import range_errors
 from dlc_backend_c.training_program import LOSS, STEP, Part, Training
 
 
@@ -31,7 +32,7 @@ def header_values(training: Training) -> dict[str, object]:
         "inputs": parts["predict"].inputs,
         "outputs": parts["predict"].outputs,
         "label": label,
-        "checked": bool(training.ranges),
+        "checked": range_errors(training.ranges),
         "classes": bundle.classes,
         "loss": next(q for q in step.outputs if q.name == LOSS),
         "prototypes": texts,

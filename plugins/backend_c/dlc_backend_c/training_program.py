@@ -13,7 +13,7 @@ from dlc_backend_c.header import CPort
 from dlc_backend_c.package import Package, arena_local, includes, memory, refuse, weights_local
 from dlc_backend_c.parameters import CParameter
 from dlc_backend_c.program import arrays, port_checks
-from dlc_backend_c.ranges import LABELS, label_check, range_checks, range_function, range_names
+from dlc_backend_c.ranges import LABELS, label_check, range_checks, range_function, range_functions, range_names
 from dlc_backend_c.regions import pointers, region_checks
 from dlc_backend_c.training_values import initial_lines, not_a_number, not_finite, value_functions
 
@@ -103,7 +103,7 @@ def training_text(training: Training) -> str:
 def _range_functions(training: Training) -> list[str]:
     label = _label(training, training.parts["evaluate"])
     labels = range_function(f"{training.package.prefix}_{LABELS}", label) if label else []
-    return labels + [line for port, name in training.ranges.items() for line in range_function(name, port)]
+    return labels + range_functions(training.package, training.ranges)
 
 
 def _body_functions(training: Training) -> list[str]:

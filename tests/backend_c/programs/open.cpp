@@ -83,8 +83,8 @@ static int open()
         CHECK(rows::Model(arena.data(), arena.size() - 1).call(x, batch, y) == rows::Status::small_arena);
         CHECK(model.call(rows::Input<0>::view(x.data(), x.size() - 1), batch, y) == rows::Status::short_span);
         CHECK(model.call(x, batch, rows::Output<0>::view(y.data(), y.size() - 1)) == rows::Status::short_span);
-        CHECK(model.call(x, 0, y) == rows::Status::bad_index && model.call(x, -1, y) == rows::Status::bad_index);
-        CHECK(model.call(x, 7, y) == rows::Status::bad_index);
+        CHECK(model.call(x, 0, y) == rows::Status::bad_shape && model.call(x, -1, y) == rows::Status::bad_shape);
+        CHECK(model.call(x, 7, y) == rows::Status::bad_shape);
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 A program is run on random operands in an arithmetic in which mistakes do not cancel (`residues`), and compared with the
 kernel's own definition in the same arithmetic (`reference`), where sums have no order and no rounding. What is found:
 
+* loops that are no program: names, scopes, types, lanes (`verify`);
 * an access outside of a tensor, a read of an element of a buffer or result that nobody wrote before, a variable without
   a value, an element of a result that is never written: for every iteration of every loop, at the sizes that are tried;
 * a result that is not the kernel's, since a term of a sum is missing, doubled or another, an operand is displaced,
@@ -53,6 +54,7 @@ from dlc.kernel.loops.check.terms import Terms, sorts
 from dlc.kernel.loops.memory import LoopFault
 from dlc.kernel.loops.print import print_head, sizes_of
 from dlc.kernel.loops.program import For, LoopProgram, Stmt, walk_stmts
+from dlc.kernel.loops.verify import verify_loops
 from dlc.kernel.nest import Param
 
 MOST: Final = 1 << 21
@@ -97,6 +99,8 @@ def check_loops(kernel: Kernel, program: LoopProgram, seed: int = 0, most: int =
         seed: Of the operands.
         most: Values of one loop that are all computed.
     """
+    if fault := verify_loops(program):
+        return (Finding(fault.problem, fault.path, fault.statement),)
     if found := _interface(kernel, program) or _shared(program):
         return found
     rng, literals, sorting = np.random.default_rng(seed), literals_of(kernel), sorts(kernel)
