@@ -73,8 +73,6 @@ def visit(work: Selection, op: Op) -> None:
             training.loss_forward(work, op)
         case Softmax():
             training.probabilities(work, op)
-        case Add() if bias := norms.bias_of(op):
-            norms.bias_forward(work, op, bias)
         case _:
             _visit_elements(work, op)
 
@@ -82,6 +80,8 @@ def visit(work: Selection, op: Op) -> None:
 def _visit_elements(work: Selection, op: Op) -> None:
     """What moves or computes each element by itself."""
     match op:
+        case Add() if bias := norms.bias_of(op):
+            norms.bias_forward(work, op, bias)
         case Concat() | Slice() | Transpose():
             copy_forward(work, op)
         case _ if found := norms.affine_of(op):
