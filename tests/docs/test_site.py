@@ -109,7 +109,9 @@ def test_every_hook_has_an_example_that_fits_its_declaration(name: str) -> None:
     """Those of the example plugin run in tests/plugins; those of pages run here, and are registered as a plugin is."""
     from types import ModuleType
 
-    from dlc.plugins.discovery import hook_manager
+    from pluggy import PluginManager
+
+    from dlc.plugins import hookspecs
 
     source, files = hooks.example(name, ROOT)
     assert source == hooks.EXAMPLE or (ROOT / "docs" / source).exists()
@@ -117,7 +119,11 @@ def test_every_hook_has_an_example_that_fits_its_declaration(name: str) -> None:
         module = ModuleType("example")
         module.__file__ = "example.py"
         exec(compile(files[0][1], source, "exec"), vars(module))
-        assert getattr(hook_manager(module).hook, name).get_hookimpls()
+        manager = PluginManager("dlc")
+        manager.add_hookspecs(hookspecs)
+        manager.register(module)
+        manager.check_pending()
+        assert getattr(manager.hook, name).get_hookimpls()
 
 
 def test_a_hook_without_an_example_is_an_error() -> None:
