@@ -53,6 +53,10 @@ class KernelFunction:
     """Of its definition, from 1; 0 where it has none."""
     stack: int = 0
     """Bytes of stack that it needs."""
+    operations: int | None = None
+    """That a call executes; None: nobody counted them."""
+    weight: float | None = None
+    """The same in operations on 32-bit floats, as `Limits.operations` counts them."""
 
 
 class Workshop(Protocol):

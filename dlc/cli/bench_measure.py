@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dlc.cli.terminal import Terminal
 
 if TYPE_CHECKING:
+    from dlc.api.artifact import KernelFunction
     from dlc.api.backend import Backend
     from dlc.api.plan import Plan
     from dlc.api.profile import Limits, Profiler
@@ -41,6 +42,8 @@ class Opened:
     """Why these are not measured."""
     record: Callable[[], Record] | None = None
     """Gives the record of its build; None: it was built before."""
+    functions: Mapping[str, KernelFunction] = field(default_factory=dict[str, "KernelFunction"])
+    """By digest of a kernel, what was counted of it."""
 
 
 def measure(
@@ -105,8 +108,8 @@ def _result(
 
     opened, limits = side.opened, side.limits
     subject, seed, random, pause = about
-    own = works(opened.plan) if opened.plan else ()
-    known = [w.operations for w in own if w.operations is not None]
+    own = works(opened.plan, opened.functions) if opened.plan else ()
+    known = [w for w in own if w.operations is not None]
     rows = [Row(OWN, __version__, times[OWN])]
     rows += [side.absent.get(n) or _row(side.peers[n], times[n], side.found, opened.backend) for n in names]
     rows = [replace(row, paused=paused.get(row.name)) for row in rows]
@@ -116,7 +119,7 @@ def _result(
         seed,
         random,
         tuple(rows),
-        sum(known) if own and len(known) == len(own) else None,
+        sum(w.operations or 0 for w in known) if own and len(known) == len(own) else None,
         limits,
         measured(own, steps, limits) if limits else (),
         opened.no_steps,

@@ -115,9 +115,9 @@ def _steps(run: Run) -> list[str]:
         return []
     lines = ["", _limits(run.limits)]
     slowest = sorted(run.steps, key=lambda s: -s.ms)
-    rows = [("step", "time", "share", "operations", "bytes", "GFLOP/s", "GB/s", "limit", "of limit", "nodes")]
+    rows = [("step", "time", "share", "MACs", "operations", "bytes", "GFLOP/s", "GB/s", "limit", "of limit", "nodes")]
     rows += [_step_cells(s) for s in slowest[:_LISTED]]
-    lines += ["", columns(rows, right=(0, 1, 2, 3, 4, 5, 6, 8), width=terminal_width())]
+    lines += ["", columns(rows, right=(0, 1, 2, 3, 4, 5, 6, 7, 9), width=terminal_width())]
     if rest := slowest[_LISTED:]:
         share, time = sum(s.share for s in rest), sum(s.ms for s in rest)
         lines.append(f"and {len(rest):,} more, {_percent(share)} of the time ({duration(time)})")
@@ -130,6 +130,7 @@ def _step_cells(s: StepTimes) -> tuple[str, ...]:
         str(s.step),
         duration(s.ms),
         _percent(s.share),
+        "-" if s.macs is None else f"{s.macs:,}",
         "-" if s.operations is None else f"{s.operations:,}",
         "-" if s.bytes is None else size(s.bytes),
         _giga(s.gflops),

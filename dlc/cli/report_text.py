@@ -52,7 +52,19 @@ def _function(function: Function, kernels: dict[str, Kernel], whole: bool) -> li
         return (layer.ms or 0.0) if measured else float(kernel.cycles if kernel else 0)
 
     total = sum(map(cost, function.layers))
-    rows = [("layer", "time" if measured else "cycles", "share", "operations", "bytes", "kernel", "function", "nodes")]
+    rows = [
+        (
+            "layer",
+            "time" if measured else "cycles",
+            "share",
+            "MACs",
+            "operations",
+            "bytes",
+            "kernel",
+            "function",
+            "nodes",
+        )
+    ]
     shown = function.layers if whole else sorted(function.layers, key=lambda x: -cost(x))[:_LISTED]
     for layer in shown:
         kernel = kernels.get(layer.kernel)
@@ -62,6 +74,7 @@ def _function(function: Function, kernels: dict[str, Kernel], whole: bool) -> li
                 str(layer.number),
                 (duration(known) if measured else f"{known:,.0f}") if known else "-",
                 f"{100 * known / total:.1f} %" if known else "-",
+                "-" if layer.macs is None else f"{layer.macs:,}",
                 "-" if layer.operations is None else f"{layer.operations:,}",
                 size(layer.constant_bytes + layer.moved_bytes),
                 layer.kernel[:_DIGITS] or "-",
@@ -73,7 +86,7 @@ def _function(function: Function, kernels: dict[str, Kernel], whole: bool) -> li
     memory = f"; arena {function.memory.arena:,} B" if function.memory else ""
     weights = sum(w.bytes for w in function.weights)
     lines = [f"{title}{len(function.layers):,} layers, weights {weights:,} B{memory}"]
-    lines.append(columns(rows, right=(0, 1, 2, 3, 4), width=terminal_width()))
+    lines.append(columns(rows, right=(0, 1, 2, 3, 4, 5), width=terminal_width()))
     if rest := len(function.layers) - len(shown):
         lines.append(f"and {rest:,} more (--all)")
     return lines

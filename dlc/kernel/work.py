@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlc.kernel.expr import Apply, Expr
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.nest import Nest
 
 
 def applied(body: Expr) -> set[Apply]:
@@ -23,12 +24,14 @@ def work(kernel: Kernel) -> tuple[int, int]:
 
     An operation is one scalar function at one point; additions of a reduction count, index arithmetic does not.
     """
-    macs = flops = 0
-    for nest in kernel.nests:
-        flops += nest.points * (len(applied(nest.body)) + (nest.reduce is not None))
-        if nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul":
-            macs += nest.points
-    return macs, flops
+    flops = sum(nest.points * (len(applied(nest.body)) + (nest.reduce is not None)) for nest in kernel.nests)
+    return sum(map(macs_of, kernel.nests)), flops
+
+
+def macs_of(nest: Nest) -> int:
+    """Multiply-accumulates of a nest."""
+    is_sum = nest.reduce == "add" and isinstance(nest.body, Apply) and nest.body.fn == "mul"
+    return nest.points if is_sum else 0
 
 
 def bytes_read(kernel: Kernel) -> tuple[int, ...]:

@@ -93,6 +93,7 @@ def _step(s: Measured, gain: float | None) -> StepTimes:
         s.work.nodes,
         s.seconds * 1000,
         s.share,
+        s.work.macs,
         s.work.operations,
         s.work.bytes,
         _giga(s.operations_rate),

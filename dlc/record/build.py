@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from dlc.api.function_names import LEARNING
@@ -13,7 +14,6 @@ from dlc.api.plan import Plan, Slot, results_of
 from dlc.bench.steps import works
 from dlc.files.hashing import content_size
 from dlc.graph.structure import Call, Constant, Input, Item
-from dlc.kernel.work import work
 from dlc.record.graph import kind_of, linked, nodes_of
 from dlc.record.memory_roles import COPY, WORKSPACE, roles
 from dlc.record.passes import Job, pass_of
@@ -62,7 +62,8 @@ def record_of(
     """
     passes = tuple(map(pass_of, steps))
     plans = plans_of(steps)
-    functions = tuple(function_of(name, plan) for name, plan in plans.items())
+    symbols = backend.kernel_functions(artifact)
+    functions = tuple(function_of(name, plan, symbols) for name, plan in plans.items())
     first = next((f for f in functions if f.name in LEARNING), functions[0] if functions else None)
     graph = nodes_of(read) if (read := first_graph(steps)) is not None else ()
     return Record(
@@ -77,7 +78,7 @@ def record_of(
         ops=tuple(row for step in steps for row in ops_of(step)),
         graph=linked(graph, first.layers) if first else graph,
         functions=functions,
-        kernels=_kernels(plans, steps, backend.kernel_functions(artifact)),
+        kernels=_kernels(plans, steps, symbols),
         files=tuple(File(name, content_size(content)) for name, content in sorted(artifact.files.items())),
         cache=cache,
     )
@@ -114,19 +115,18 @@ def ops_of(step: StepRecord[Any]) -> tuple[Ops, ...]:
     return (Ops(step.name, step.function, sum(counts.values()), len(sizes), sum(sizes), kinds, len(kernels)),)
 
 
-def function_of(name: str, plan: Plan) -> Function:
+def function_of(name: str, plan: Plan, symbols: Mapping[str, KernelFunction] = MappingProxyType({})) -> Function:
     """A function of a program from its plan; layers of graphs that its steps hold follow its own, once each."""
     layers: list[Layer] = []
     for each in plan.plans:
-        layers += _layers(each, len(layers))
+        layers += _layers(each, len(layers), symbols)
     return Function(name, tuple(layers), nodes_of(plan), memory_of(plan) if plan.slots else None, _weights(plan))
 
 
-def _layers(plan: Plan, first: int) -> list[Layer]:
+def _layers(plan: Plan, first: int, symbols: Mapping[str, KernelFunction]) -> list[Layer]:
     found: list[Layer] = []
-    for own in works(plan):
+    for own in works(plan, symbols):
         step = plan.steps[own.number]
-        macs = work(step.body)[0] if isinstance(step, Call) and own.operations is not None else None
         found.append(
             Layer(
                 first + own.number,
@@ -135,7 +135,7 @@ def _layers(plan: Plan, first: int) -> list[Layer]:
                 kind_of(step),
                 tuple(str(x.type) for x in step.operands),
                 tuple(map(str, step.types)),
-                macs,
+                own.macs,
                 own.operations,
                 own.constants,
                 own.moved,

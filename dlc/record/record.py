@@ -87,9 +87,9 @@ class Layer:
     gives: tuple[str, ...]
     """Types of the results."""
     macs: int | None
-    """Multiply-accumulates; null: nobody knows, as of sizes that are open."""
+    """Multiply-accumulates of the model, whatever computes them; null: nobody knows, as of sizes that are open."""
     operations: int | None
-    """Scalar functions that are applied: a multiply-accumulate is two."""
+    """That the program executes: scalar functions of elements, a multiply-accumulate is two."""
     constant_bytes: int
     """Of weights, that are read."""
     moved_bytes: int
@@ -298,6 +298,8 @@ class StepTimes:
     """Median of several calls."""
     share: float
     """Of the time of all steps, 0 to 1."""
+    macs: int | None
+    """As in `Layer`."""
     operations: int | None
     """As in `Layer`."""
     bytes: int | None

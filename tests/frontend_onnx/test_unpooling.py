@@ -66,9 +66,9 @@ def test_what_a_pooling_took_goes_back(seed: int) -> None:
 @pytest.mark.parametrize("size", [(5, 7), (4, 9), (7, 6)])
 def test_the_same_as_pytorch(size: tuple[int, int], ceil: bool) -> None:
     """Where windows reach beyond the data the shape is smaller than what they cover, which onnxruntime refuses."""
-    x = torch.tensor(values(1, 1, *size))
-    y, places = F.max_pool2d(x, 2, 2, ceil_mode=ceil, return_indices=True)
-    want = F.max_unpool2d(y, places, 2, 2, output_size=size)
+    x: Any = torch.tensor(values(1, 1, *size))
+    y, places = F.max_pool2d(x, (2, 2), (2, 2), ceil_mode=ceil, return_indices=True)
+    want = F.max_unpool2d(y, places, (2, 2), (2, 2), output_size=size)
     node = helper.make_node("MaxUnpool", ["y", "i", "s"], ["z"], kernel_shape=[2, 2], strides=[2, 2])
     feeds = {"y": y.numpy(), "i": places.numpy()}
     graph = parse(model_of([node], feeds, ["z"], {"s": np.array([1, 1, *size])}, opset=11))

@@ -228,9 +228,11 @@ def _opened(
         program, made = built(backend)
         model, plan = Path(choice.model), plan_of(made.steps)
         record = partial(_record, prepared, backend, made)
+        functions = backend.kernel_functions(made.last.value)
         if measuring is None or plan is None:
-            return Opened(program, backend, model, plan, None, None, why, record)
-        return Opened(program, backend, model, plan, measuring[1], built(measuring[0])[0], record=record)
+            return Opened(program, backend, model, plan, None, None, why, record, functions)
+        profiled, _ = built(measuring[0])
+        return Opened(program, backend, model, plan, measuring[1], profiled, record=record, functions=functions)
 
     backend = prepared.pipeline.backend
     return tuple(opened(backend.with_threads(n)) for n in counts) or (opened(backend),)

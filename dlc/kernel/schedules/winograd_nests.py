@@ -23,10 +23,11 @@ from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, both
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import Nest, Param
 from dlc.kernel.roles import product, roles
-from dlc.kernel.schedules.coefficients import coefficient_expr
+from dlc.kernel.schedules.coefficients import coefficient_expr, multiplies_constants
 from dlc.kernel.schedules.groups import plain_write
 from dlc.kernel.schedules.unfit import Unfit, require
 from dlc.kernel.simplify import conjuncts, linear, simplify, simplify_guard
+from dlc.kernel.work import macs_of
 
 TAPS = (3, 5, 7)
 """Extents that both window axes may have."""
@@ -269,3 +270,32 @@ def transformed(kernel: Kernel, windows: Mapping[int, tuple[Window, CookToom]]) 
         nests.append(product_nest(w, f, tiles, w.weights.param, products))
         nests.append(output_nest(w, f, products))
     return Kernel.canonical(tuple(params.values()), kernel.results, tuple(nests), tuple(locals_))
+
+
+def model_macs(kernel: Kernel) -> int:
+    """Multiply-accumulates of what a kernel computes: of tiles and their transforms those of the convolution."""
+    writers = {nest.out: nest for nest in kernel.nests}
+    local = {p.name for p in kernel.locals}
+    transforms = {nest.out for nest in kernel.nests if multiplies_constants(nest)}
+    macs, done = 0, set[str]()
+    for nest in kernel.nests:
+        products = [writers[name] for name in nest.reads() & local if nest.out in transforms and name in writers]
+        tiles = [name for p in products for name in p.reads() & local & transforms]
+        if products and tiles:
+            macs += _convolution_macs(nest, products[0])
+            done |= {nest.out, products[0].out, *tiles}
+    return macs + sum(macs_of(nest) for nest in kernel.nests if nest.out not in done)
+
+
+def _convolution_macs(outputs: Nest, products: Nest) -> int:
+    """Those of the convolution that a transform of products gives: points of the output, times channels and taps."""
+    size = products.index[0]
+    assert isinstance(size, Axis)
+    points = math.prod(a.extent for a in outputs.axes if a not in outputs.reduction_axes)
+    channels = math.prod(a.extent for a in products.reduction_axes)
+    tiles = next(a.extent for a in products.index[2:3] if isinstance(a, Axis))
+    columns = math.prod(a.extent for a in products.index[3:] if isinstance(a, Axis))
+    # As many outputs in a tile as the tiles have, rounded to an algorithm that there is.
+    fitting = (m for m in (2, 4, 6) if size.extent - m + 1 in TAPS and tiles * columns * m * m >= points)
+    outputs_of_tile = next(fitting, 2)
+    return points * channels * (size.extent - outputs_of_tile + 1) ** 2

@@ -14,6 +14,7 @@ from dlc.base.diagnostics import ExitCode, error
 from dlc.base.extent_text import parse
 from dlc.base.extents import Extent
 from dlc.kernel.kernel import Kernel
+from dlc.kernel.loops.executed import Executed, executed
 from dlc.kernel.loops.program import LoopProgram
 from dlc.kernel.loops.verify import verify_loops
 from dlc.kernel.nest import Param
@@ -58,6 +59,7 @@ class CFunction:
         overruns: For every parameter of the kernel, then every result: elements behind the last one of a call that are
             touched; None: not known.
         stack: Bytes of stack at most, of its neediest definition.
+        executed: Operations of a call.
     """
 
     name: str
@@ -67,6 +69,7 @@ class CFunction:
     needs: Extent
     overruns: tuple[int | None, ...]
     stack: int
+    executed: Executed
 
     @property
     def text(self) -> str:
@@ -76,15 +79,15 @@ class CFunction:
     def to_bytes(self) -> bytes:
         """For the cache."""
         calls = [[c.name, c.arguments, c.numbers] for c in self.calls]
-        numbers = self.workspace, str(self.needs), self.overruns, self.stack
+        numbers = self.workspace, str(self.needs), self.overruns, self.stack, self.executed
         return json.dumps([self.name, calls, dict(self.definitions), *numbers]).encode()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> CFunction:
         """The inverse of `to_bytes`."""
-        name, calls, definitions, workspace, needs, behind, stack = json.loads(content)
+        name, calls, definitions, workspace, needs, behind, stack, count = json.loads(content)
         found = tuple(FunctionCall(n, tuple((k, further) for k, further in given), tuple(m)) for n, given, m in calls)
-        return cls(name, definitions, found, workspace, parse(needs), tuple(behind), stack)
+        return cls(name, definitions, found, workspace, parse(needs), tuple(behind), stack, Executed(*count))
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,9 @@ def c_function(
         text = function_text(program, name, disjoint=disjoint)
         _, needs = open_places(program)
         calls = (FunctionCall(name, everything),)
-        return CFunction(name, {name: text}, calls, workspace, needs, behind, function_stack(program))
+        return CFunction(
+            name, {name: text}, calls, workspace, needs, behind, function_stack(program), executed(program)
+        )
     tensors = {p.name: (k, p, 0) for k, p in enumerate((*program.params, *program.results))}
     own = (b for b in program.buffers if b.name in places)
     tensors |= {b.name: (count, Param(b.name, b.type), places[b.name]) for b in own}
@@ -178,7 +183,9 @@ def c_function(
         found = [(tensors[tensor], first) for tensor, first in part.arguments]
         each.append(FunctionCall(title, tuple((k, at + p.bytes_before(first)) for (k, p, at), first in found)))
     stack = max(function_stack(part.program) for part in parts)
-    return CFunction(name, definitions, tuple(each), workspace, workspace, behind, stack)
+    counts = [executed(part.program) for part in parts]
+    count = Executed(sum(c.operations for c in counts), sum(c.weight for c in counts))
+    return CFunction(name, definitions, tuple(each), workspace, workspace, behind, stack, count)
 
 
 def _verify(program: LoopProgram, kernel: Kernel) -> None:

@@ -26,5 +26,6 @@ def kernel_functions(artifact: Artifact) -> Mapping[str, KernelFunction]:
     functions: dict[str, KernelFunction] = {}
     for kernel in found["kernels"]:
         name = kernel["function"]
-        functions.setdefault(kernel["digest"], KernelFunction(name, file, lines.get(name, 0), kernel["stack"]))
+        counts = kernel["stack"], kernel.get("operations"), kernel.get("weight")
+        functions.setdefault(kernel["digest"], KernelFunction(name, file, lines.get(name, 0), *counts))
     return functions

@@ -274,7 +274,14 @@ def manifest_values(package: Package, signature: Signature, facts: Mapping[str, 
         "features": list(package.target.features),
         **threads,
         "kernels": [
-            {"function": f.name, "digest": digest, "workspace": f.workspace, "stack": f.stack}
+            {
+                "function": f.name,
+                "digest": digest,
+                "workspace": f.workspace,
+                "stack": f.stack,
+                "operations": f.executed.operations,
+                "weight": f.executed.weight,
+            }
             for (digest, *_), f in package.functions.items()
         ],
     }
