@@ -66,7 +66,8 @@ def unrounded(kernel: Kernel) -> Kernel:
     if any(SCALARS[e.fn].rule == "bits" and (e.fn[5:] in _NAMES or _reads(e, narrow)) for e in bits):
         return kernel
     nests = tuple(n.map(lambda e: _plain(e, kernel)) for n in kernel.nests)
-    return Kernel(*(tuple(map(_wide, ps)) for ps in (kernel.params, kernel.results, kernel.locals)), nests)
+    params, results, locals_ = (tuple(map(_wide, ps)) for ps in (kernel.params, kernel.results, kernel.locals))
+    return Kernel(params, results, locals_, nests)
 
 
 def with_wide_locals(kernel: Kernel) -> Kernel:
