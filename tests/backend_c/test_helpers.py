@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dlc_backend_c import in_order, masks
+from dlc_backend_c import condition_indices, in_order, masks
 from dlc_backend_c.backend import C
 from dlc_backend_c.function import c_function
 from dlc_backend_c.helpers import macros, names, needed, paragraphs
@@ -51,6 +51,7 @@ def everything(target: CTarget) -> str:
             found.append(f"{VALUE[t]} {fn}_{t}({VALUE[t]} a, {VALUE[t]} b) {{ return {spell(fn, t, ('a', 'b'))}; }}")
     found += [f"float {fn}_of(float a) {{ return {spell(fn, f32, ('a',))}; }}" for fn in ("exp", "tanh", "erf")]
     found.append("int32_t byte_of(float x) { return dlc_to_byte(x, 3, 0, 255); }")
+    found.append(f"ptrdiff_t chosen(ptrdiff_t i) {{ return {condition_indices.HELPER}(i); }}")
     found.append(f"{in_order.MACRO} void marked(void) {{ {masks.MACRO}; }}")
     found += [f"int p_{t}(const uint8_t *p) {{ return dlc_{t}_at(p, 1); }}" for t in DTYPES.values() if t.per_byte > 1]
     for t in (f32, f64) if target.vector_bytes else ():
