@@ -71,7 +71,7 @@ def parse_state(text: str, ops: Mapping[str, type[Op]], tensors: Lookup, source:
 
 def op_classes(registry: Registry) -> Mapping[str, type[Op]]:
     """Every op by text name: those that graphs themselves need, and those of the core and its plugins."""
-    return structure_ops() | registry.loaded_ops()
+    return {**structure_ops(), **registry.loaded_ops()}
 
 
 def structure_ops() -> dict[str, type[Op]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -20,8 +20,9 @@ class Node(Protocol):
     def operands(self) -> Any: ...
     @property
     def types(self) -> tuple[Type, ...]: ...
-    @property
-    def text_name(self) -> str: ...
+
+    text_name: ClassVar[str]
+
     def evaluate(self, *args: Array) -> Any:
         """The result on arrays of the operands."""
         ...

@@ -80,7 +80,7 @@ def guarded(call: Callable[[], T], plugin: str) -> Guarded[T]:
     printed = _Printed()
     stdout, sys.stdout = (
         sys.stdout,
-        io.TextIOWrapper(cast("io.BufferedIOBase", printed), "utf-8", "backslashreplace", write_through=True),
+        io.TextIOWrapper(cast("io.BufferedWriter", printed), "utf-8", "backslashreplace", write_through=True),
     )
     try:
         with watch:

@@ -54,9 +54,12 @@ def arrays(kernel: Kernel) -> list[np.ndarray]:
 @pytest.mark.parametrize("cc", COMPILERS)
 @pytest.mark.parametrize("target", [GENERIC, target_for("native")], ids=["generic", "native"])
 def test_a_condition_chooses_an_element(target: CTarget, cc: str, tmp_path: Path) -> None:
-    cases = [*product(PAIRS[:1], INDICES, (16,)), *product(PAIRS[1:], ("cast", "doubled"), (16,))]
-    cases += product(PAIRS[:1], ("choice",), (8, 19))
-    kernels = [reading(*types, INDICES[name], rows) for types, name, rows in cases]
+    cases = [
+        *product(PAIRS[:1], INDICES, (16,)),
+        *product(PAIRS[1:], ("cast", "doubled"), (16,)),
+        *product(PAIRS[:1], ("choice",), (8, 19)),
+    ]
+    kernels = [reading(element, compared, INDICES[name], rows) for (element, compared), name, rows in cases]
     compiled = Compiled(kernels, target, tmp_path, cc)
     for n, kernel in enumerate(kernels):
         (got,), (want,) = compiled(n, arrays(kernel)), run_kernel(kernel, arrays(kernel))

@@ -118,6 +118,7 @@ BROKEN: Final[Mapping[str, Mapping[str, str | bytes]]] = {
     "metadata": distribution(
         "bytes",
         "bytes = m_bytes",
+        "",
         **{
             "INFO/METADATA": b"Name: dlc-\xff\xfe\nVersion: \x00\n",
             "INFO/entry_points.txt": b"[dlc]\n\xff\xfe = m_bytes\n",

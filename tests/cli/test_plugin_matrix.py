@@ -3,7 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,7 @@ NOISE = "noise"
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[..., Path]]:
     """`site(*names)`: the broken distributions of these names, on the path."""
     place = tmp_path / "site"
     place.mkdir()
@@ -57,7 +57,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
         importlib.invalidate_caches()
         return place
 
-    yield make  # type: ignore[misc]
+    yield make
     for name in set(sys.modules) - before:
         if name.startswith("m_"):
             del sys.modules[name]

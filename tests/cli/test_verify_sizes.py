@@ -41,7 +41,7 @@ def classifier() -> onnx.ModelProto:
 
 @pytest.fixture(autouse=True)
 def model() -> None:
-    onnx.save(classifier(), "net.onnx")
+    Path("net.onnx").write_bytes(classifier().SerializeToString())
 
 
 def test_open_dimensions_have_several_sizes_within_their_bounds(dlc: Dlc) -> None:
@@ -60,7 +60,11 @@ def is_mistaken() -> bool:
 @pytest.mark.skipif(not is_mistaken(), reason="this gcc has no such fault")
 def test_a_size_that_is_wrong_is_a_mismatch(dlc: Dlc, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the compiler gets wrong from eight iterations on: the smallest size alone does not show it."""
-    monkeypatch.setattr(Conditions, "is_mask", lambda *_: False)
+
+    def nothing(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(Conditions, "is_mask", nothing)
     monkeypatch.setenv("DLC_CACHE", "off")
     ran = dlc("verify", "net.onnx", *TARGET)
     assert ran.code == ExitCode.MISMATCH

@@ -50,10 +50,10 @@ USED: dict[Trust, str] = {
 
 def trust_table() -> str:
     """The rows that the page must show: every setting that does something with files or code."""
-    rows = [(d.key, d.does, d.trust) for d in KEYS if d.does or d.trust != "none"]
-    runs = [(f"{name}{{{option}=…}}", ("runs",), "file") for _, name, option in running()]
-    rows += [*runs, *((v.name, v.does, v.trust) for v in VARIABLES if v.does)]
-    lines = [f"| `{key}` | {', '.join(does)} | {USED[trust]} |\n" for key, does, trust in rows]
+    rows = [(d.key, ", ".join(d.does), d.trust) for d in KEYS if d.does or d.trust != "none"]
+    rows += [(f"{name}{{{option}=…}}", "runs", "file") for _, name, option in running()]
+    rows += [(v.name, ", ".join(v.does), v.trust) for v in VARIABLES if v.does]
+    lines = [f"| `{key}` | {does} | {USED[trust]} |\n" for key, does, trust in rows]
     return "| setting | what it lets dlc do | used from a directory's file |\n|---|---|---|\n" + "".join(lines)
 
 

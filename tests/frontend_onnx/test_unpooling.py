@@ -43,7 +43,7 @@ def test_places_of_maxima(seed: int) -> None:
     random = Random(seed)
     rank = random.randint(1, 3)
     x = values(random.randint(1, 2), random.randint(1, 3), *(random.randint(5, 8) for _ in range(rank)), seed=seed)
-    attributes = {**window(random, rank), "storage_order": int(random.random() < 0.4)}
+    attributes: dict[str, Any] = {**window(random, rank), "storage_order": int(random.random() < 0.4)}
     node = helper.make_node("MaxPool", ["x"], ["y", "i"], **attributes)
     compare(model_of([node], {"x": x}, ["y", "i"], opset=12), {"x": x}, runtime)
 
