@@ -7,7 +7,7 @@ import pytest
 
 from dlc.config.config import default_config
 from dlc.config.file import load_config
-from dlc.config.keys import KEYS, VARIABLES, KeyDoc, Paths, Pipeline, Trust, matches
+from dlc.config.keys import KEYS, VARIABLES, KeyDoc, Paths, Pipeline, matches
 from dlc.spec.convert import describe
 from tests.config.test_trust_table import running
 
@@ -38,7 +38,7 @@ def test_the_page_lists_every_key(request: pytest.FixtureRequest) -> None:
     assert PAGE.read_text(encoding="utf-8") == expected
 
 
-USED: dict[Trust, str] = {
+USED: dict[str, str] = {
     "none": "yes",
     "options": "yes, but for options that set what dlc runs, which are below",
     "elsewhere": "inside of the user's cache directory; elsewhere if you trust the file",
