@@ -91,7 +91,7 @@ def main() -> int:
             for name, content in files.items():
                 (place / name).write_bytes(content)
             code, seconds, memory = build(
-                place, [*arguments, "--budget", f"seconds={asked.seconds}"], asked.seconds + SLACK + 2
+                place, [*arguments, "--build-budget", f"seconds={asked.seconds}"], asked.seconds + SLACK + 2
             )
             printed = (place / "printed.txt").read_text(errors="replace")
             codes[kind, code] += 1

@@ -24,7 +24,7 @@ from typing import Final
 from dlc.base.diagnostics import DlcError, ExitCode, error, nearest, quote
 
 CODE: Final = "over-budget"
-FLAG: Final = "--budget"
+FLAG: Final = "--build-budget"
 _UNIT: Final = 4096
 """Bytes of input to which the limits of work belong: a larger file may cost more in proportion."""
 _SCALED: Final = ("seconds", "elements")

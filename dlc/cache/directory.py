@@ -83,13 +83,13 @@ def _mark(directory: Path) -> None:
 
 
 def _is_older(directory: Path, names: set[str]) -> bool:
-    """Whether a directory was made as a cache before caches were marked: by its tag, or by all that is in it."""
+    """Whether a directory without a good mark was made as a cache: by its tag, or by all that is in it."""
     with suppress(OSError, UnicodeDecodeError):
         tag = directory / _TAG_FILE
         if not tag.is_symlink() and tag.read_text(encoding="ascii") == _TAG_TEXT:
             return True
     indexed = any((directory / f"index-{number}" / "cache.db").is_file() for number in generations(directory))
-    return indexed and all(_OWN.fullmatch(name) or name == _TAG_FILE for name in names)
+    return indexed and all(_OWN.fullmatch(name) or name in (_TAG_FILE, MARK) for name in names)
 
 
 def unusable(directory: Path, reason: str, help: str = "give another directory with --cache-dir") -> Diagnostic:

@@ -112,7 +112,7 @@ def _words(options: BuildOptions, cache: CacheOptions | None) -> list[str]:
     if cache is not None:
         directory = str(cache.directory) if cache.directory else None
         said += [("--cache", cache.mode), ("--cache-dir", directory), ("--cache-levels", cache.levels)]
-        said += [("--trust-config", cache.trust_config), ("--ops", cache.ops), ("--budget", cache.budget)]
+        said += [("--trust-config", cache.trust_config), ("--ops", cache.ops), ("--build-budget", cache.budget)]
     found: list[str] = []
     for flag, value in said:
         if isinstance(value, tuple):

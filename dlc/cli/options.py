@@ -76,7 +76,7 @@ class CacheOptions:
     )
     budget: str | None = flag(
         None,
-        "--budget",
+        "--build-budget",
         metavar="KIND=N,…",
         help="What a build may cost before it ends with exit code 4: seconds of processor time and elements of "
         "constants, for every 4 KiB of the model's file; memory of an array in bytes; nodes, kernels, passes. 0: no "

@@ -24,7 +24,7 @@ VALUES: Final = {
     "--cache": "cache",
     "--cache-dir": "cache_dir",
     "--cache-levels": "cache_levels",
-    "--budget": "budget",
+    "--build-budget": "budget",
 }
 """Flags that take a value, by what they mean."""
 

@@ -252,7 +252,7 @@ def configuration(flags: CacheOptions) -> Config:
         ("cache.mode", flags.mode, "--cache"),
         ("cache.dir", str(flags.directory) if flags.directory else None, "--cache-dir"),
         ("cache.levels", flags.levels, "--cache-levels"),
-        ("build.budget", flags.budget and flags.budget.replace(",", " "), "--budget"),
+        ("build.budget", flags.budget and flags.budget.replace(",", " "), "--build-budget"),
     )
     for key, text, origin in layers:
         if text:

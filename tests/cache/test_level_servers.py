@@ -142,6 +142,7 @@ def test_two_machines_share_a_server(url: str, opened: Callable[..., Cache], tmp
         assert cache.counts.levels == ()
 
 
+@pytest.mark.uses("nginx", "redis-server")
 def test_builds_on_two_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

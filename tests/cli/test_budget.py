@@ -28,7 +28,7 @@ def test_a_splat_of_terabytes_is_not_written(dlc: Dlc) -> None:
     assert ran.code == ExitCode.LIMIT
     assert "error[over-budget]: emit c: the value of splat has 4,398,046,511,104 bytes" in ran.err
     assert 'node "ConstantOfShape_0"' in ran.err
-    assert "--budget memory=N" in ran.err
+    assert "--build-budget memory=N" in ran.err
     assert not Path("out").exists()
 
 
@@ -72,10 +72,10 @@ def test_each_limit_ends_a_build(dlc: Dlc, budget: str, text: str) -> None:
     nodes = [helper.make_node("MatMul", [f"v{k}" if k else "x"] * 2, [f"v{k + 1}"]) for k in range(8)]
     save(nodes, ["v8"], [4, 4])
     assert dlc("build", "m.onnx", *BUILD).code == 0
-    ran = dlc("build", "m.onnx", "--budget", budget, *BUILD)
+    ran = dlc("build", "m.onnx", "--build-budget", budget, *BUILD)
     assert ran.code == ExitCode.LIMIT and "error[over-budget]" in ran.err and text in ran.err, ran.err
     kind = budget.partition("=")[0]
-    assert dlc("build", "m.onnx", "--budget", f"{kind}=0", *BUILD).code == 0
+    assert dlc("build", "m.onnx", "--build-budget", f"{kind}=0", *BUILD).code == 0
     Path("dlc.toml").write_text(f'[build]\nbudget = "{budget}"\n')
     assert dlc("build", "m.onnx", *BUILD).code == ExitCode.LIMIT
 
@@ -84,15 +84,15 @@ def test_what_the_cache_has_costs_nothing(dlc: Dlc) -> None:
     Path("small.onnx").write_bytes(small().SerializeToString())
     line = ("build", "small.onnx", "-t", "c{lib=none}", "-o", "out", "-q")
     assert dlc(*line).code == 0
-    again = dlc(*line, "--budget", "seconds=0.001", "--json").document
+    again = dlc(*line, "--build-budget", "seconds=0.001", "--json").document
     assert (again["exit_code"], again["cache"]["misses"]) == (0, 0)
 
 
 @pytest.mark.parametrize("text", ["second=3", "seconds", "seconds=x", "nodes=-1", "nodes=1.5", "nodes=" + "9" * 50])
 def test_a_wrong_budget_is_a_message(dlc: Dlc, text: str) -> None:
     Path("small.onnx").write_bytes(small().SerializeToString())
-    ran = dlc("build", "small.onnx", "--budget", text, *BUILD)
-    assert ran.code == ExitCode.USAGE and "--budget" in ran.err
+    ran = dlc("build", "small.onnx", "--build-budget", text, *BUILD)
+    assert ran.code == ExitCode.USAGE and "--build-budget" in ran.err
 
 
 @pytest.mark.parametrize(("budget", "raised"), [("seconds=0", "seconds"), ("memory=9999999999", "memory")])
@@ -103,7 +103,7 @@ def test_a_file_that_nobody_trusts_raises_no_limit(dlc: Dlc, budget: str, raised
     assert ran.code == ExitCode.USAGE
     assert f"error[untrusted]: build.budget raises the limit of {raised}, and dlc.toml:2 is not trusted" in ran.err
     assert dlc("build", "small.onnx", "--trust-config", *BUILD).code == 0
-    assert dlc("build", "small.onnx", "--budget", budget, *BUILD).code == 0
+    assert dlc("build", "small.onnx", "--build-budget", budget, *BUILD).code == 0
 
 
 def test_limits_grow_with_the_file_and_end_with_the_build() -> None:
@@ -132,6 +132,6 @@ def test_the_budget_holds_for_each_of_several_models(dlc: Dlc) -> None:
     for name in ("one", "two"):
         Path(f"{name}.onnx").write_bytes(small().SerializeToString())
     ran = dlc(
-        "build", "one.onnx", "two.onnx", "-t", "c{lib=none}", "-o", "out", "--cache", "off", "--budget", "nodes=1"
+        "build", "one.onnx", "two.onnx", "-t", "c{lib=none}", "-o", "out", "--cache", "off", "--build-budget", "nodes=1"
     )
     assert ran.code == ExitCode.LIMIT, ran.err

@@ -139,7 +139,7 @@ def test_what_a_worker_made_and_the_cache_lacks(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_a_worker_does_not_find_has_to_do_with_credentials(tmp_path: Path) -> None:
-    cache = {"mode": "rw", "directory": str(tmp_path), "levels": ""}
+    cache = {"mode": "rw", "directory": str(tmp_path / "cache"), "levels": ""}
     job: dict[str, Any] = {"arguments": [], "model": "a.dlc", "files": {"a.dlc": "0" * 64}, "cache": cache}
     (found,) = json.loads(build_job.build_text(json.dumps(job)))["diagnostics"]
     assert found["code"] == "not-shared"

@@ -15,7 +15,9 @@ from dlc_backend_c.target import target_for
 
 from dlc.api.tuning import Record, Tuning, read_tuning
 from dlc.base.diagnostics import ExitCode
-from dlc.cache import open_cache
+from dlc.cache import Cache, open_cache
+from dlc.cli.options import CacheOptions
+from dlc.cli.workspace import cache_policy, configuration
 from dlc.driver.executors import cluster
 from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.schedules.text import parse_choices, print_choices
@@ -140,12 +142,22 @@ def test_a_schedule_that_the_user_gives_comes_first(dlc: Dlc, record: Record) ->
     assert notes(dlc, "-q", "--tune", "tuned.toml", "--schedule", given)[1] == record.default
 
 
+def own_cache() -> Cache:
+    """The cache of the command line, with the key by which it knows its own results."""
+    policy = cache_policy(configuration(CacheOptions()))
+    return open_cache(Path(os.environ["DLC_CACHE_DIR"]), "rw", policy=policy)
+
+
 def test_a_build_uses_the_cache(dlc: Dlc, record: Record) -> None:
-    with open_cache(Path(os.environ["DLC_CACHE_DIR"]), "rw") as cache:
+    with open_cache(
+        Path(os.environ["DLC_CACHE_DIR"]), "rw", policy=cache_policy(configuration(CacheOptions()))
+    ) as cache:
         known.remember(cache, replace(record, schedule=OTHER))
     assert notes(dlc, "-q")[1] == record.default, "not unless it is asked for"
     assert notes(dlc, "-q", "--tune", "cache") == ("1 of 1 kernels have measured schedules", OTHER)
-    with open_cache(Path(os.environ["DLC_CACHE_DIR"]), "rw") as cache:
+    with open_cache(
+        Path(os.environ["DLC_CACHE_DIR"]), "rw", policy=cache_policy(configuration(CacheOptions()))
+    ) as cache:
         known.remember(cache, record)
     for _ in range(2):
         assert dlc("build", "product.dlc", "-q", "--tune", "cache").code == 0

@@ -270,7 +270,7 @@ def test_external_data_is_read_where_it_lies(folder: Path, name: str) -> None:
     graph = Onnx().parse(source, Report())
     (found,) = (op.tensor.array() for op in graph.ops if isinstance(op, Constant))
     np.testing.assert_array_equal(found.reshape(-1), np.arange(1, 7, dtype=np.float32))
-    assert isinstance(found, np.memmap)
+    assert not isinstance(found, np.memmap)  # a file that somebody truncates would end the process
 
 
 def test_external_data_of_a_model_without_a_file_is_refused(folder: Path) -> None:
@@ -279,7 +279,7 @@ def test_external_data_of_a_model_without_a_file_is_refused(folder: Path) -> Non
     assert "and the model is not a file" in found
 
 
-def test_data_in_the_model_itself_is_mapped_and_not_copied(tmp_path: Path) -> None:
+def test_data_in_the_model_itself_is_read_once(tmp_path: Path) -> None:
     big = np.arange(1 << 20, dtype=np.float32)
     model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], {"x": big}, ["y"], {"w": big})
     path = tmp_path / "big.onnx"
@@ -290,5 +290,5 @@ def test_data_in_the_model_itself_is_mapped_and_not_copied(tmp_path: Path) -> No
     assert len(skeleton.SerializeToString()) < 1000
     tracemalloc.start()
     Onnx().parse(Source(path), Report())
-    assert tracemalloc.get_traced_memory()[1] < big.nbytes
+    assert tracemalloc.get_traced_memory()[1] < 2.5 * big.nbytes
     tracemalloc.stop()
