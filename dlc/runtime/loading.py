@@ -10,6 +10,7 @@ from dlc.api.program import Program
 from dlc.api.source import Source
 from dlc.base.diagnostics import ExitCode, Location, error
 from dlc.base.wrong_kind import wrong_kind
+from dlc.files.inputs import Inputs
 from dlc.plugins.registry import Registry
 from dlc.runtime.manifest import read_manifest
 from dlc.spec import Spec
@@ -37,7 +38,9 @@ def load(program: str | Path, registry: Registry | None = None, *, max_memory: i
         raise wrong_kind("program", program, "the path of a program's directory or file", help)
     path = Path(program)
     backend = made_by(path, registry or load_registry(kinds=BACKENDS), max_memory)
-    return backend.load_file(Source(path)) if path.is_file() else backend.load(path)
+    # A program is what a command made, and may make anew: it is none of the files that a build must find unchanged.
+    with Inputs().active():
+        return backend.load_file(Source(path)) if path.is_file() else backend.load(path)
 
 
 def made_by(path: Path, registry: Registry, max_memory: int | None = None) -> Backend:

@@ -89,7 +89,8 @@ def pipeline_of(case: Case, prefix: str) -> ResolvedPipeline:
     """What `dlc build` would run for the case's flags; raises DlcError (USAGE) when they do not fit together."""
     tools = case.tools
     math, threads = "ordered" if tools.strict else "fast", f" threads={tools.threads}" if tools.threads > 1 else ""
-    spec = f"c{{prefix={prefix} weights=text lib=none cpu={tools.cpu} math={math}{threads}}}"
+    # Indices that are drawn may be out of range; the program limits them as the reference does.
+    spec = f"c{{prefix={prefix} weights=text lib=none check=none cpu={tools.cpu} math={math}{threads}}}"
     pipeline = f"autodiff{{{case.train}}},infer" if case.kind == "train" else None
     grad = tuple(n for n, v in case.model.inputs.items() if v.dtype.kind == "f") if case.kind == "gradient" else ()
     registry, config = installed()
