@@ -26,7 +26,7 @@ OF_PACKS: Final[frozenset[Kind]] = frozenset({"ops", "onnx_rules"})
 RESERVED: Final = frozenset(
     {"input", "constant", "splat", "call", "again", "copy", "item", "cotangent", "if", "scan", "loop"}
 )
-"""Text names of the ops of graphs themselves, those that `dlc.graph` defines: no plugin can offer another."""
+"""Text names of the ops of graphs themselves, which `dlc.graph` defines and the core does not offer: no plugin can."""
 _HOOKS: Final[Mapping[Kind, str]] = {kind: f"dlc_{kind}" for kind in KINDS}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 """What a spec can spell."""

@@ -72,7 +72,7 @@ def test_another_machine_is_another_identity(tmp_path: Path) -> None:
         ("l1 = 1.5", 'option l1: "1.5" is not a size'),
         ("l2-rate = 0", "option l2-rate: 0.0 is below the least value, 0.01"),
         ("latency = 'long'", "option latency: "),
-        ("#" * (65 << 10), "has 66,560 bytes, descriptions have at most 65,536"),
+        ("#" * (65 << 10), "has more than 65,536 bytes, which descriptions have at most"),
     ],
 )
 def test_what_is_no_machine(tmp_path: Path, text: str, message: str) -> None:

@@ -150,7 +150,6 @@ def test_its_code_is_in_the_keys_of_the_steps_that_use_it(dlc: Dlc, install: Ins
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        (plugin(RIGHT, "tiles"), "two plugins offer tiles among the schedules: core (dlc 0.1.0) and steps"),
         (LAZY.replace("TARGET", "dlc:Report"), "plugin steps: steps is not derived from Choice"),
         (LAZY.replace("TARGET", "absent_sdk:Steps"), "No module named 'absent_sdk'"),
     ],
@@ -160,6 +159,17 @@ def test_what_is_no_family_of_schedules(dlc: Dlc, install: Install, code: str, r
     ran = dlc(*BUILD)
     assert ran.code == ExitCode.PLUGIN
     assert reason in ran.err
+
+
+def test_one_with_the_name_of_a_cores_is_qualified(dlc: Dlc, install: Install) -> None:
+    digits, *_ = scheduled(dlc)
+    install("steps", plugin("raise Unfit('the moon is full')", "loops"))
+    assert scheduled(dlc, "--schedule", f"{digits}=loops")[1:] == ("loops", "given")
+    ran = dlc(*BUILD)
+    assert ran.code == 0, ran.err
+    assert "steps:loops of the schedules is selected by this name: loops is of core (dlc " in ran.err
+    items = {item["name"]: item["plugin"] for item in dlc("list", "schedules", "--json").document["items"]}
+    assert (items["loops"], items["steps:loops"]) == ("core", "steps")
 
 
 def test_it_is_listed(dlc: Dlc, install: Install) -> None:

@@ -11,6 +11,7 @@ from dlc.base.diagnostics import Diagnostic, DlcError, ExitCode
 from dlc.cache import Key
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.graph.op import Op
+from dlc.ops.every import every_op
 from dlc.plugins.builtin import dlc_passes
 from dlc.plugins.discovery import RESERVED, list_plugins, load_registry
 from dlc.plugins.entry import Kind
@@ -111,7 +112,8 @@ def concrete(of: type[Op]) -> list[type[Op]]:
     return [c for s in of.__subclasses__() for c in ([] if s.is_abstract else [s]) + concrete(s)]
 
 
-RESERVED_OPS = sorted(c.text_name for c in concrete(Op) if c.__module__.startswith("dlc.graph."))
+OF_GRAPHS = {c.text_name for c in concrete(Op) if c.__module__.startswith("dlc.graph.")}
+RESERVED_OPS = sorted(OF_GRAPHS - set(every_op()))
 
 
 @pytest.mark.parametrize("name", RESERVED_OPS)
@@ -121,6 +123,14 @@ def test_no_plugin_offers_an_op_under_the_name_of_one_of_graphs(name: str, insta
     install("taker", code)
     registry = load_registry(kinds=("ops",))
     assert f"{name} is an op of graphs themselves" in by_name(registry)["taker"].reason
+
+
+@pytest.mark.parametrize("name", sorted(OF_GRAPHS & set(every_op())))
+def test_what_graphs_make_and_the_core_offers_is_the_cores(name: str, install: Install) -> None:
+    install("taker", f"from dlc import Lazy, hookimpl\n@hookimpl\ndef dlc_ops():\n    return [Lazy({name!r}, 'm:C')]\n")
+    registry = load_registry(kinds=("ops",))
+    assert f"its op {name} has the name of one of core" in by_name(registry)["taker"].reason
+    assert registry.ops[name].target is every_op()[name]
 
 
 def test_a_partly_broken_plugin_adds_nothing(install: Install) -> None:

@@ -130,13 +130,17 @@ def test_what_cannot_be_used_is_refused(text: str, exit_code: ExitCode, message:
     assert message in caught.value.diagnostics[0].message
 
 
-@pytest.mark.parametrize(
-    ("hook", "name"), [("dlc_optimizers", "adam"), ("dlc_losses", "mse"), ("dlc_initializers", "zeros")]
-)
-def test_names_of_the_core_are_taken(hook: str, name: str, install: Install) -> None:
-    install("same", f"from dlc import Lazy, hookimpl\n@hookimpl\ndef {hook}():\n    return [Lazy('{name}', 'x:Y')]\n")
-    with pytest.raises(DlcError, match=f"two plugins offer {name}"):
-        load_registry(kinds=KINDS)
+@pytest.mark.parametrize(("kind", "name"), [("optimizers", "adam"), ("losses", "mse"), ("initializers", "zeros")])
+def test_names_of_the_core_stay_the_cores(kind: Kind, name: str, install: Install) -> None:
+    hook = f"@hookimpl\ndef dlc_{kind}():\n    return [Lazy('{name}', 'x:Y')]\n"
+    install("same", f"from dlc import Lazy, hookimpl\n{hook}")
+    registry = load_registry(kinds=KINDS)
+    assert registry.find(kind, Spec(name)).plugin == "core"
+    assert registry.tables[kind][f"same:{name}"].plugin == "same"
+    (problem,) = registry.problems
+    assert (problem.code, problem.severity) == ("name-clash", "warning")
+    (clash,) = problem.notes
+    assert f"same:{name} of the {kind} is selected by this name: {name} is of core" in clash
 
 
 MACHINES = (
