@@ -164,10 +164,10 @@ def test_what_is_no_family_of_schedules(dlc: Dlc, install: Install, code: str, r
 def test_one_with_the_name_of_a_cores_is_qualified(dlc: Dlc, install: Install) -> None:
     digits, *_ = scheduled(dlc)
     install("steps", plugin("raise Unfit('the moon is full')", "loops"))
+    assert scheduled(dlc, "--schedule", f"{digits}=loops")[1:] == ("loops", "given")
     ran = dlc(*BUILD)
     assert ran.code == 0, ran.err
     assert "steps:loops of the schedules is selected by this name: loops is of core (dlc " in ran.err
-    assert scheduled(dlc, "--schedule", f"{digits}=loops")[1:] == ("loops", "given")
     items = {item["name"]: item["plugin"] for item in dlc("list", "schedules", "--json").document["items"]}
     assert (items["loops"], items["steps:loops"]) == ("core", "steps")
 
