@@ -132,9 +132,8 @@ class Shell:
             **{f"OMPI_{name}": "1" for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM")},
             "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "XDG_CACHE_HOME": str(self.cache),
-            "XDG_STATE_HOME": str(self.home / "state"),
-            # Results of another page's cache count only with its key.
-            **({} if self.cache.parent == self.home else {"DLC_CACHE_KEY": "what pages share in these tests"}),
+            # Pages that share a cache share the key by which it knows its results, too.
+            "XDG_STATE_HOME": str(self.cache.with_name("state")),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(self.home / "site"), os.environ.get("PYTHONPATH")])),
             "LC_ALL": "C.UTF-8",  # the order of `ls`
             "COLUMNS": "120",
