@@ -78,26 +78,13 @@ def compile_source(
     """
     with session.inputs.active() as inputs:
         try:
-            return _compiled(source, frontend, frontend_package, pipeline, session, special, stop_after, on_step)
+            check_stop(pipeline, stop_after)
+            if special:
+                check_pipeline(pipeline)
+            with spending(_budget(session, source)):
+                return _compiled(source, frontend, frontend_package, pipeline, session, special, stop_after, on_step)
         finally:
             inputs.check(now=True)  # what else went wrong may come of the change
-
-
-def _compiled(
-    source: Source,
-    frontend: Frontend,
-    frontend_package: str,
-    pipeline: ResolvedPipeline,
-    session: Session,
-    special: Sequence[Special],
-    stop_after: str,
-    on_step: Callable[[StepRecord[Any]], None] | None,
-) -> Build:
-    check_stop(pipeline, stop_after)
-    if special:
-        check_pipeline(pipeline)
-    with spending(_budget(session, source)):
-        return _compile(source, frontend, frontend_package, pipeline, session, special, stop_after, on_step)
 
 
 def _budget(session: Session, source: Source) -> Budget:
@@ -111,7 +98,7 @@ def _budget(session: Session, source: Source) -> Budget:
     return session.budget.for_input(size)
 
 
-def _compile(
+def _compiled(
     source: Source,
     frontend: Frontend,
     frontend_package: str,
