@@ -35,7 +35,9 @@ from dlc.kernel.loops.program import (
     Store,
     Words,
     dtype_of,
+    lanes_of,
     parts,
+    subexpressions,
     walk_stmts,
 )
 from dlc.kernel.scalar import SCALARS
@@ -58,6 +60,8 @@ class Executed(NamedTuple):
 class _Counter:
     tensors: Mapping[str, DType]
     known: dict[Expr, DType | None] = field(default_factory=dict[Expr, DType | None])
+    counts: dict[Expr, int] = field(default_factory=dict[Expr, int])
+    """Lanes by value."""
     once: dict[tuple[int, tuple[tuple[str, int], ...]], tuple[int, float]] = field(
         default_factory=dict[tuple[int, tuple[tuple[str, int], ...]], tuple[int, float]]
     )
@@ -153,6 +157,12 @@ class _Counter:
         else:
             env[local.name] = found
 
+    def lanes(self, e: Expr) -> int:
+        """Lanes of a value."""
+        if e not in self.counts:
+            self.counts[e] = lanes_of(e, self.lanes)
+        return self.counts[e]
+
     def value(self, e: Expr, lanes: int) -> tuple[int, float]:
         """Of an expression that is evaluated for so many lanes; equal parts of it are computed once."""
         operations, weight, seen = 0, 0.0, set[Expr]()
@@ -165,11 +175,11 @@ class _Counter:
             pending += parts(now)
             if _is_subscript(now):
                 continue
-            own = min(lanes, _lanes(now))
+            own = min(lanes, self.lanes(now))
             match now:
                 case Dots(_, b):
                     terms = 2 if b.dtype is bf16 else 4
-                    operations, weight = operations + 2 * terms * b.lanes, weight + 2 * b.lanes
+                    operations, weight = operations + 2 * terms * own, weight + 2 * own
                 case Fold(_, vector):
                     operations, weight = operations + vector.lanes - 1, weight + vector.lanes - 1
                 case Apply(fn, _):
@@ -187,26 +197,7 @@ class _Counter:
 
 def executed(program: LoopProgram) -> Executed:
     """The operations of a call; of loops whose ends a call finds, and of what data decide, the least."""
-    tensors = {p.name: p.type.dtype for p in (*program.params, *program.results)}
-    tensors |= {b.name: b.dtype for b in program.buffers}
-    return Executed(*_Counter(tensors).body(program.body, {}))
-
-
-def _lanes(e: Expr) -> int:
-    """Lanes of a value: those of the vectors in it."""
-    match e:
-        case Local() | Lanes() | Words():
-            return e.lanes
-        case Load() | Const() | Axis() | Fold():
-            return 1
-        case Dots(_, b):
-            return b.lanes
-        case Shuffle():
-            return len(e.order)
-        case Pick():
-            return e.places.lanes
-        case _:
-            return max((_lanes(x) for x in parts(e)), default=1)
+    return Executed(*_Counter(program.dtypes).body(program.body, {}))
 
 
 def _is_subscript(e: Expr) -> bool:
@@ -215,14 +206,7 @@ def _is_subscript(e: Expr) -> bool:
 
 
 def _names(exprs: Iterable[Expr]) -> frozenset[str]:
-    found: set[str] = set()
-    pending = list(exprs)
-    while pending:
-        e = pending.pop()
-        if isinstance(e, Axis | Local):
-            found.add(e.name)
-        pending += parts(e)
-    return frozenset(found)
+    return frozenset(e.name for e in subexpressions(exprs) if isinstance(e, Axis | Local))
 
 
 def _number(e: Expr, env: Mapping[str, int]) -> int | None:

@@ -13,7 +13,7 @@ scalar operand is repeated), `Fold` combines the lanes into a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -272,6 +272,11 @@ class LoopProgram:
         """Names of the tensors and buffers that are read or written."""
         return frozenset(reads(self.body) | writes(self.body))
 
+    @cached_property
+    def dtypes(self) -> Mapping[str, DType]:
+        """Type of the elements of each tensor and buffer."""
+        return {t.name: t.dtype for t in (*self.params, *self.results, *self.buffers)}
+
 
 def loop(axis: Axis, *body: Stmt) -> For:
     """The whole range of an axis."""
@@ -324,6 +329,23 @@ def dtype_of(e: Expr, tensors: Mapping[str, DType], known: dict[Expr, DType | No
                 raise AssertionError(e)
         known[e] = found
     return known[e]
+
+
+def lanes_of(e: Expr, of_argument: Callable[[Expr], int]) -> int:
+    """Lanes of a value, 1 of scalars; `of_argument` gives those of an argument of a function."""
+    match e:
+        case Local(_, _, n) | Lanes(_, n, _) | Words(_, n):
+            return n
+        case Shuffle(_, _, order):
+            return len(order)
+        case Pick(_, places):
+            return places.lanes
+        case Dots(_, b):
+            return b.lanes * b.dtype.itemsize // e.dtype.itemsize
+        case Apply(_, args):
+            return max(map(of_argument, args))
+        case _:
+            return 1
 
 
 def exprs_of(stmt: Stmt) -> tuple[Expr, ...]:

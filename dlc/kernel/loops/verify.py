@@ -43,6 +43,7 @@ from dlc.kernel.loops.program import (
     Words,
     dtype_of,
     exprs_of,
+    lanes_of,
     parts,
 )
 from dlc.kernel.scalar import SCALARS, result_dtype
@@ -83,8 +84,7 @@ class _Verifier:
 
     def __init__(self, program: LoopProgram) -> None:
         self._program = program
-        self._tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
-        self._tensors |= {b.name: b.dtype for b in program.buffers}
+        self._tensors = program.dtypes
         self._written = {p.name for p in program.results} | {b.name for b in program.buffers}
         self._types: dict[int, DType | None] = {}
         self._lanes: dict[int, int] = {}
@@ -232,23 +232,8 @@ class _Verifier:
         """How many lanes a value has."""
         found = self._lanes.get(id(e))
         if found is None:
-            found = self._lanes[id(e)] = self._count(e)
+            found = self._lanes[id(e)] = lanes_of(e, self.lanes)
         return found
-
-    def _count(self, e: Expr) -> int:
-        match e:
-            case Local(_, _, n) | Lanes(_, n, _) | Words(_, n):
-                return n
-            case Shuffle(_, _, order):
-                return len(order)
-            case Pick(_, places):
-                return places.lanes
-            case Dots(_, b):
-                return b.lanes * b.dtype.itemsize // e.dtype.itemsize
-            case Apply(_, args):
-                return max(map(self.lanes, args))
-            case _:
-                return 1
 
     def _integer(self, e: Expr, what: str) -> None:
         found = self.dtype(e)

@@ -31,6 +31,7 @@ from dlc.kernel.loops.program import (
     Store,
     Words,
     dtype_of,
+    lanes_of,
     subexpressions,
 )
 from dlc.kernel.nest import LITERAL_DTYPES, converted_dtype
@@ -93,20 +94,7 @@ class Writer:
     def lanes(self, e: Expr) -> int:
         """Lanes of a value, 1 for scalars."""
         if e not in self._lanes:
-            match e:
-                case Local(_, _, n) | Lanes(_, n, _) | Words(_, n):
-                    found = n
-                case Shuffle(_, _, order):
-                    found = len(order)
-                case Pick(_, places):
-                    found = places.lanes
-                case Dots(_, b):
-                    found = b.lanes * b.dtype.itemsize // e.dtype.itemsize
-                case Apply(_, args):
-                    found = max(self.lanes(a) for a in args)
-                case _:
-                    found = 1
-            self._lanes[e] = found
+            self._lanes[e] = lanes_of(e, self.lanes)
         return self._lanes[e]
 
     def stmts(self, body: Sequence[Stmt]) -> None:
@@ -375,8 +363,7 @@ def function_text(program: LoopProgram, name: str, *, disjoint: bool = True) -> 
     `disjoint`: the compiler is promised that no two buffers overlap.
     """
     pointer = "*restrict " if disjoint else "*"
-    tensors = {p.name: p.dtype for p in (*program.params, *program.results)}
-    tensors |= {b.name: b.dtype for b in program.buffers}
+    tensors = program.dtypes
     used = program.used
     ports = (*program.params, *program.results)
     stored = {p.name: p.stored for p in ports if p.stored is not None}
