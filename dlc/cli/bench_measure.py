@@ -109,7 +109,7 @@ def _result(
     opened, limits = side.opened, side.limits
     subject, seed, random, pause = about
     own = works(opened.plan, opened.functions) if opened.plan else ()
-    known = [w for w in own if w.operations is not None]
+    known = [w.operations for w in own if w.operations is not None]
     rows = [Row(OWN, __version__, times[OWN])]
     rows += [side.absent.get(n) or _row(side.peers[n], times[n], side.found, opened.backend) for n in names]
     rows = [replace(row, paused=paused.get(row.name)) for row in rows]
@@ -119,7 +119,7 @@ def _result(
         seed,
         random,
         tuple(rows),
-        sum(w.operations or 0 for w in known) if own and len(known) == len(own) else None,
+        sum(known) if own and len(known) == len(own) else None,
         limits,
         measured(own, steps, limits) if limits else (),
         opened.no_steps,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from dlc.base.types import Type, f32, f64, i8, i32, u8
+from dlc.base.types import Type, bf16, f32, f64, i8, i32, u8
 from dlc.kernel.cook_toom import cook_toom
 from dlc.kernel.expr import Apply, Axis, Const, Expr
 from dlc.kernel.loops.executed import executed
@@ -158,6 +158,8 @@ def products_of_words() -> LoopProgram:
 def test_what_counts_against_the_limit_of_floats() -> None:
     """A vector of bytes holds four times as many elements as one of floats, and one of doubles half as many."""
     assert executed(products_of_words()) == (8 * 8 + 8, 2 * 8 + 8)
+    a, total = Local("a", bf16, 16), Local("s", f32, 8)  # two of them in each of eight words
+    assert executed(LoopProgram((), (), (), (Let(total, Dots(a, a)),))) == (4 * 8, 2 * 8)
     for dtype, part in ((f32, 1.0), (f64, 2.0), (i8, 0.25)):
         x, y = Local("x", dtype, 8), Local("y", dtype, 8)
         program = LoopProgram((), (), (), (Let(x, Const(1)), Let(y, x * x)))

@@ -170,21 +170,15 @@ def verify(
             found_by = partial(_reference, kind, reference == "auto", opened, behind, chosen, graph)
             kind, want = _wanted(terminal, kind, found_by, feeds)
         judged = _judge(kind, call(opened.program, feeds), want, rtol, atol, tolerance)
-        judged = (
-            _at_sizes(
-                judged,
-                opened,
-                seed,
-                partial(
-                    _wanted,
-                    terminal,
-                    kind,
-                    partial(_reference, kind, reference == "auto", opened, behind, chosen, None),
-                ),
-                partial(_judge, rtol=rtol, atol=atol, tolerance=tolerance),
-            )
-            if kind in _REFERENCES and graph is None and not (inputs or expected)
-            else judged
+        judged = _at_sizes(
+            judged,
+            opened,
+            seed,
+            partial(
+                _wanted, terminal, kind, partial(_reference, kind, reference == "auto", opened, behind, chosen, None)
+            ),
+            partial(_judge, rtol=rtol, atol=atol, tolerance=tolerance),
+            applies=kind in _REFERENCES and graph is None and not (inputs or expected),
         )
     return _with_check(judged, subject, checked) if checked else judged
 
@@ -195,13 +189,15 @@ def _at_sizes(
     seed: int,
     wanted: Callable[[Mapping[str, Array]], tuple[str, dict[str, Array]]],
     judge: Callable[[str, dict[str, Array], dict[str, Array]], Outcome],
+    *,
+    applies: bool,
 ) -> Outcome:
-    """What was found first, with what is found at other sizes of open dimensions."""
+    """What was found first, with what is found at other sizes of open dimensions, where that applies."""
     from dlc.cli.commands.verify_sizes import Runs, Sizes, likely, size_sets
     from dlc.cli.programs import call, gather_feeds
 
     signature = opened.program.signature
-    if not likely(signature):
+    if not (applies and likely(signature)):
         return first
 
     def at(sizes: Sizes) -> Outcome:
