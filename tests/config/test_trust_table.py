@@ -1,6 +1,7 @@
 """Every setting that reads, writes, deletes or runs something, and what it needs before it does: a row, a test."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from dlc.base.diagnostics import DlcError, ExitCode
 from dlc.base.own_places import user_cache
+from dlc.cache.directory import prepare
 from dlc.cache.own_key import UserKey
 from dlc.cache.signing import write_key
 from dlc.cli.credentials import with_credentials
@@ -17,6 +19,7 @@ from dlc.cli.workspace import cache_policy, configuration
 from dlc.config.config import Config
 from dlc.config.file import load_config, nobody
 from dlc.config.keys import KEYS, VARIABLES, KeyDoc, Variable
+from dlc.config.trust import is_trusted
 from dlc.driver.pipeline import resolve_steps
 from dlc.plugins.discovery import list_plugins, load_registry
 from dlc.plugins.entry import Kind
@@ -67,6 +70,20 @@ def test_each_key(doc: KeyDoc, tmp_path: Path) -> None:
     assert not is_refused(lambda: take(trusted))
     assert is_refused(lambda: take(mistrusted)) == (doc.trust in ("file", "elsewhere"))
     assert mistrusted[key].value == trusted[key].value
+
+
+def test_a_checkout_of_dlc_trusts_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's first command, for a user who has neither said anything nor built before."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    directory = load_config(ROOT, trusts=is_trusted).cache_dir
+    assert directory is not None
+    for name in (".gitignore", "README.md"):
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        (tmp_path / "cache" / name).write_bytes((ROOT / "cache" / name).read_bytes())
+    assert prepare(tmp_path / directory.relative_to(ROOT), readonly=False) is None
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    elsewhere = load_config(tmp_path, trusts=is_trusted)
+    assert is_refused(lambda: elsewhere.cache_dir)
 
 
 def test_a_directory_of_a_cache_in_that_of_the_user_needs_no_trust(
