@@ -172,6 +172,12 @@ def test_one_with_the_name_of_a_cores_is_qualified(dlc: Dlc, install: Install) -
     assert (items["loops"], items["steps:loops"]) == ("core", "steps")
 
 
+def test_a_qualified_one_is_given_by_its_name(dlc: Dlc, install: Install) -> None:
+    digits, *_ = scheduled(dlc)
+    install("steps", plugin(RIGHT, "loops"))
+    assert scheduled(dlc, "--schedule", f"{digits}=steps:loops{{step=2}}")[1:] == ("steps:loops{step=2}", "given")
+
+
 def test_it_is_listed(dlc: Dlc, install: Install) -> None:
     install("steps", plugin(RIGHT))
     text = dlc("list", "schedules").out

@@ -54,7 +54,7 @@ class Preferred:
     @classmethod
     def of(cls, options: Options) -> Preferred:
         """As the options say. Raises DlcError (USAGE) where the file of measurements cannot be read."""
-        return cls(options.schedule, tuning_of(options.tune))
+        return cls(tuple(_given(*pair) for pair in options.schedule), tuning_of(options.tune))
 
     def schedule(self, kernel: Kernel, target: CTarget) -> str:
         """What is given for a kernel, or was measured and applies; "" for what the estimate chooses."""
@@ -70,6 +70,12 @@ class Preferred:
             return "", Tuned("other-machine" if kernel.digest in self.tuning.kernels else "unknown")
         problem = _problem(plain_kernel(kernel), target.machine, record.schedule, target.families)
         return ("", Tuned("unfit", problem)) if problem else (record.schedule, Tuned("used"))
+
+
+def _given(name: str, schedule: str) -> tuple[str, str]:
+    """Of `KERNEL:PLUGIN:SCHEDULE` a kernel and a schedule whose name is qualified."""
+    kernel, colon, qualifier = name.partition(":")
+    return kernel, f"{qualifier}:{schedule}" if colon else schedule
 
 
 NONE = Preferred()
