@@ -99,35 +99,8 @@ static void call_from(int cpu)
     CHECK(!"the threads run where the caller does");
 }
 
-/* Everything is restricted to a processor, as by taskset -a or a cgroup, and released again. */
-static void restricted(int cpu)
-{
-    pid_t ids[MOST];
-    cpu_set_t one, found;
-    const int number = workers(ids);
-    int k, times;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    for (k = 0; k < number; ++k) {
-        pin(ids[k], cpu);
-    }
-    pin(0, cpu);
-    for (times = 0; times < 3; ++times) {
-        call_after_a_pause();
-        for (k = 0; k < number; ++k) {
-            found = affinity(ids[k]);
-            CHECK(CPU_EQUAL(&found, &one));
-        }
-        found = affinity(0);
-        CHECK(CPU_EQUAL(&found, &one));
-    }
-    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
-    for (k = 0; k < number; ++k) {
-        CHECK(sched_setaffinity(ids[k], sizeof all, &all) == 0);
-    }
-}
-
-/* Somebody keeps caller and workers apart already. */
+/* Somebody has said where caller and workers run: apart, or all on one processor, as taskset -a and cgroups do. Calls
+ * leave it so. Released again. */
 static void pinned(int caller, int worker)
 {
     pid_t ids[MOST];
@@ -191,10 +164,10 @@ int main(void)
         call_from(first);
         call_from(second);
     }
-    restricted(first);
+    pinned(first, first);
     call_from(first);
     call_from(second);
-    restricted(second);
+    pinned(second, second);
     call_from(second);
     call_from(first);
     pinned(first, second);
