@@ -18,8 +18,10 @@ from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
 from dlc.base.narrowing import recording
 from dlc.base.report import Report
+from dlc.base.types import bf16, f16, f32
 from dlc.graph import Graph, Input, Op
 from dlc.graph.closed import check_closed
+from dlc.graph.floats import with_floats
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.passes.unroll import Unroll
 from dlc.spec import option
@@ -101,6 +103,8 @@ class S2Select(Pass[Graph, Graph]):
             device computes less of the model than `min_ops` and `min_macs`.
         """
         check_closed(state, "the target s2train")
+        if narrow := {t.dtype for op in (*state.inputs, *state.ops) for t in op.types} & {f16, bf16}:
+            state = with_floats(state, narrow, f32)  # values are stored as fp16 whatever the model calls them
         with recording() as losses:
             work, left, made = self._selected(state, report)
         tell_losses(losses, report, work, made)
