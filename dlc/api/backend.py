@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dlc.api.tuning import Tuner
     from dlc.api.variants import Variants
     from dlc.base.report import Report
-    from dlc.base.types import Type
+    from dlc.base.types import DType, Type
     from dlc.graph import Op
     from dlc.kernel.kernel import Kernel
     from dlc.kernel.loops.program import LoopProgram
@@ -94,6 +94,13 @@ class Backend(Configurable, ABC):
 
     It has the options `min-ops` and `min-macs`, the least percentages of the model that stay on the target, which
     --min-offload sets, and refuses with exit code 4 (LIMIT) what is below them.
+    """
+
+    stores: ClassVar[Mapping["DType", "DType"]] = {}
+    """Element types of constants that `emit` gets → types in which its programs hold them: {dlc.f32: dlc.f16}.
+
+    What these cannot hold, numbers that become infinite or 0, a build warns of (`value-range`). A pass or backend that
+    converts by `dlc.base.narrowing.narrowed` inside of `recording` warns likewise.
     """
 
     tolerance: ClassVar[tuple[float, float] | None] = None

@@ -88,7 +88,8 @@ class Frontend(Configurable, ABC):
 
         Args:
             template: What `template` gave.
-            values: The value of every parameter that was left out, with its element type and shape.
+            values: The value of every parameter that was left out, with its shape and element type, or f32 for a
+                narrow float.
 
         Raises:
             DlcError: `template` is none, or a value is missing, unknown, or of another type or shape.

@@ -42,6 +42,8 @@ def asks_about_ops(backend: Backend) -> bool:
 def asks_about_values(backend: Backend) -> bool:
     """Whether the backend has something to say about what `emit` gets."""
     kind = type(backend)
+    if backend.stores:
+        return True
     return kind.accepts_type is not Backend.accepts_type or kind.accepts_kernel is not Backend.accepts_kernel
 
 

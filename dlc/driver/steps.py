@@ -125,12 +125,18 @@ def accept(backend: Backend, package: str) -> BuildStep:
 
 
 def accept_values(backend: Backend, package: str) -> BuildStep:
-    """The same graph or plan, once the backend has said of every type and kernel in it that it can build it."""
+    """The same graph or plan, once the backend has said of every type and kernel in it that it can build it.
+
+    Warns of values that the backend's types cannot hold.
+    """
 
     def run(state: Any, report: Report) -> Any:
         from dlc.driver.legality import check_values
+        from dlc.driver.stored_values import tell_stored
 
         check_values(state, backend)
+        if backend.stores:
+            tell_stored(state, backend, report)
         if hasattr(state, "ops"):
             report.count("nodes", len(state.ops))
         return state

@@ -34,6 +34,7 @@ from dlc.training.step.functions import training_function
 from dlc.training.step.initial import begun
 from dlc.training.step.initializers import Initializer, parse_initializer
 from dlc.training.step.losses import parse_loss
+from dlc.training.step.optimizer import tell_numbers
 from dlc.training.step.optimizers import parse_optimizer
 from dlc.training.step.trained import prediction_of
 from dlc.training.step.weights import frozen
@@ -117,7 +118,10 @@ class Autodiff(ProgramPass):
         check_closed(state, self.name)
         at = prediction_of(state.names, [op.type for op in state.outputs], self.of)
         state, weights = begun(state, at, self.wrt, self.initializer(), self.seed)
-        step = training_function(self.give, state, at, weights, self.training())
+        config = self.training()
+        step = training_function(self.give, state, at, weights, config)
+        if self.give in ("step", "update"):
+            tell_numbers(config.optimizer, {w.dtype for w in weights.values()}, report)
         report.count("trained tensors", len(weights))
         report.count("trained elements", sum(w.type.size for w in weights.values()))
         if still := frozen(weights, (state.outputs[at],)):

@@ -20,7 +20,8 @@ def filled(format: str, template: bytes, values: Mapping[str, Array], registry: 
     Args:
         format: The suffix of the file that was built, with its dot, or the spec of a frontend.
         template: What that frontend's `template` gave.
-        values: The value of every parameter that was left out, with its element type and shape.
+        values: The value of every parameter that was left out, with its shape and element type, or f32 for a
+            narrow float.
         registry: Frontends to choose from; the installed ones by default.
 
     Raises:

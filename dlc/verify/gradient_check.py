@@ -11,6 +11,7 @@ import numpy as np
 from dlc.api.program import Port
 from dlc.base.types import Array
 from dlc.graph import Constant, Graph, Input, Op, Splat, Tensor
+from dlc.graph.floats import in_double
 from dlc.graph.gradient import sweep
 from dlc.ops.elementwise import Add, Mul
 from dlc.ops.reduce import ReduceSum
@@ -21,7 +22,6 @@ from dlc.training.step.trained import compared, differentiated, prediction_of, t
 from dlc.training.step.updates import step_input
 from dlc.training.step.weights import chosen
 from dlc.verify.differences import Subject
-from dlc.verify.to_double import in_double
 
 
 @dataclass(frozen=True)

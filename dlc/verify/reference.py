@@ -143,7 +143,7 @@ def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyT
 
     def evaluate(feeds: Mapping[str, Array]) -> dict[str, Array]:
         # Some programs have no input that nothing reads; onnxruntime wants all of them.
-        given = {i.name: feeds[i.name] if i.name in feeds else _unread(i) for i in wanted}
+        given = {i.name: _as_taken(feeds[i.name], i) if i.name in feeds else _unread(i) for i in wanted}
         try:
             values: list[Array] = session.run(names, {n: v for n, v in given.items() if v is not None})
         except Exception as problem:  # noqa: BLE001
@@ -153,14 +153,27 @@ def onnxruntime(model: Path, labels: Mapping[str, Sequence[str]] = MappingProxyT
     return Reference("onnxruntime", evaluate)
 
 
-def _unread(port: Any) -> Array | None:
-    """Zeros for an input that a program does not have; None for what is no tensor of numbers."""
+def _as_taken(array: Array, port: Any) -> Array:
+    """Values in the type that the model takes: programs of some targets take others, as f32 for f16."""
+    wanted = _dtype(port)
+    if wanted is None or array.dtype == wanted or array.dtype.kind not in "fiu" or wanted.kind not in "fiu":
+        return array
+    return array.astype(wanted) if (array.dtype.kind == "f") == (wanted.kind == "f") else array
+
+
+def _dtype(port: Any) -> np.dtype[Any] | None:
+    """None for what is no tensor of numbers that numpy has."""
     kind = str(port.type).removeprefix("tensor(").removesuffix(")")
-    sizes = [n if isinstance(n, int) else 1 for n in port.shape]
     try:
-        return np.zeros(sizes, {"float": "float32", "double": "float64"}.get(kind, kind))
+        return np.dtype({"float": "float32", "double": "float64"}.get(kind, kind))
     except TypeError:
         return None
+
+
+def _unread(port: Any) -> Array | None:
+    """Zeros for an input that a program does not have; None for what is no tensor of numbers."""
+    kind = _dtype(port)
+    return None if kind is None else np.zeros([n if isinstance(n, int) else 1 for n in port.shape], kind)
 
 
 def _numbers(value: Any, labels: Sequence[str]) -> Array:

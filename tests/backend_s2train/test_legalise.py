@@ -12,12 +12,13 @@ from dlc_backend_s2train.select.partition import moved
 from dlc_backend_s2train.select.s2_select import S2Select
 
 from dlc import Report
-from dlc.base.types import Array
+from dlc.base.types import Array, f32
 from dlc.graph import Constant, Graph, Op, Tensor, evaluate
 from dlc.ops.elementwise import Add, Clip, HardSigmoid, LeakyRelu, Mul, Relu, Sigmoid, Tanh
 from dlc.ops.index import Gather, Pick
 from dlc.ops.linear import ConvTranspose, Gemm, MatMul
 from dlc.ops.normalize import LayerNorm, Softmax
+from dlc.ops.pointwise import scalar
 from dlc.ops.pool import AveragePool, MaxPool
 from dlc.ops.reduce import ReduceMean
 from dlc.ops.shape import Concat, Reshape, Transpose
@@ -42,6 +43,7 @@ def _linear(m: Model, x: Op, features: int = 6) -> Op:
 FORWARD: dict[str, tuple[tuple[int, ...], Callable[[Model, Op], Op]]] = {
     "clip 0 to 6": ((2, 3, 4, 4), lambda _, x: Clip(x, 0.0, 6.0)),
     "clip -1 to 2": ((2, 3, 4, 4), lambda _, x: Clip(x, -1.0, 2.0)),
+    "clip -1 to 0.7": ((2, 3, 4, 4), lambda _, x: Clip(x, -1.0, 0.7)),
     "at most 2": ((2, 3), lambda _, x: Clip(x, None, 2.0)),
     "leaky relu": ((2, 3, 4, 4), lambda _, x: LeakyRelu(x, 0.1)),
     "hard sigmoid": ((2, 3, 4, 4), lambda _, x: HardSigmoid(x, 0.25, 0.5)),
@@ -92,12 +94,32 @@ def test_gradients_are_those_of_the_interpreter(name: str) -> None:
         close(found[key], wanted, f"{name}: {key}")
 
 
-def test_a_clip_costs_no_accuracy() -> None:
-    """Numbers below the bound are kept bit by bit, however small they are."""
+_BOUNDS: list[tuple[float | None, float | None]] = [
+    *[(0, 6), (0, 1), (-1, 1), (-127, 0), (-127, 127), (-0.9, 0.9), (0, 0.9), (0.5, 2), (-5, -2), (-3, None)],
+    *[(None, 6), (None, 0), (None, -3), (0.25, None), (-1e4, 1e4), (-3e4, 1), (-6e4, 6e4)],
+]
+
+
+@pytest.mark.parametrize(("low", "high"), _BOUNDS)
+@pytest.mark.parametrize("factor", [1.0, 0.0377])
+def test_a_clip_costs_no_accuracy(low: float | None, high: float | None, factor: float) -> None:
+    """Numbers between the bounds are kept, however small they are beside these, and others are the bounds.
+
+    What is 0 stays 0 where the clip is multiplied, as by the scale of a quantised value.
+    """
+    random = np.random.default_rng(0).standard_normal(100)
+    few = [0, -0.0, 1, -1, 0.001, -0.001, 5.5, 7.25, 33.3, -33.3, 5000, -5000, 65504, -65504]
+    x = np.array([*few, *random, *(random * 1e-3), *(random * 30)], np.float16)
+    x = x[x <= 64 * high] if low == 0 and high else x  # of one instruction less, which is exact as far
+    given = x.astype(np.float32).reshape(1, 1, 1, -1)
     m = Model()
-    graph = m.graph(Clip(m.x(1, 1, 1, 6), 0.0, 6.0), names=("y",))
-    x = np.array([-3, 0.0001, 0.3, 5.5, 7.25, 4000], np.float16).astype(np.float32).reshape(1, 1, 1, 6)
-    np.testing.assert_array_equal(simulated(select(graph), {"x": x})["y"], np.clip(x, 0, 6))
+    y: Op = Clip(m.x(*given.shape), low, high)
+    graph = m.graph(y if factor == 1 else Mul(y, scalar(factor, f32)), names=("y",))
+    found = simulated(select(graph), {"x": given})["y"].astype(np.float64)
+    wanted = np.clip(given.astype(np.float64), low, high) * factor
+    bounds = max(abs(v) for v in (low, high) if v is not None)
+    room = 2.0**-24 + 2.0**-27 * bounds * factor + 2.0**-10 * np.abs(wanted)
+    assert (np.abs(found - wanted) <= room).all(), given[np.abs(found - wanted) > room]
 
 
 def test_what_the_device_has_stays() -> None:

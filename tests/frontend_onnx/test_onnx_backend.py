@@ -67,6 +67,28 @@ def test_a_model_with_open_dimensions_is_compiled_for_the_arrays_it_is_given(com
         np.testing.assert_array_equal(rep.run({"y": x, "x": 2 * x})[0], 3 * x)
 
 
+def test_values_that_decide_shapes_are_those_that_a_run_gives(compiler: Compiler) -> None:
+    """One program for each of them; what does not help is refused when the model is run, with dlc's own reason."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        counted (int64 first, int64 last, float[2] x) => (float[n] y, float[2] z) {
+            one = Constant <value = int64 {1}> ()
+            r = Range (first, last, one)
+            y = Cast <to = 1> (r)
+            z = Neg (x)
+        }""")
+    rep = DlcBackend.prepare(model, compiler=compiler)
+    for first, last in ((0, 5), (3, 4), (0, 5)):
+        y, z = rep.run([np.int64(first), np.int64(last), np.ones(2, np.float32)])
+        np.testing.assert_array_equal(y, np.arange(first, last, dtype=np.float32))
+        np.testing.assert_array_equal(z, [-1, -1])
+    model.graph.node[-1].op_type = "NoSuchOperator"
+    rep = DlcBackend.prepare(model, compiler=compiler)
+    with pytest.raises(DlcError) as caught:
+        rep.run([np.int64(0), np.int64(1), np.ones(2, np.float32)])
+    assert any("NoSuchOperator" in d.message for d in caught.value.diagnostics)
+
+
 def test_a_single_node_runs_with_the_types_of_its_arrays(compiler: Compiler) -> None:
     x = np.asarray([[1, -2], [3, -4]], np.float32)
     info = [(np.dtype(np.float32), (2, 2))]

@@ -10,10 +10,10 @@ import numpy as np
 
 from dlc.base.types import DType, Type, f32
 from dlc.graph import Graph, Input, Op, evaluate, toposort
+from dlc.graph.floats import in_double
 from dlc.graph.gradient import gradients
 from dlc.kernel.kernel import Kernel
 from dlc.passes.lower import lower_op
-from dlc.verify.to_double import in_double
 from tests.ops.samples import feed, samples
 
 Array = Any

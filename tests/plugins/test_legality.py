@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from dlc import (
@@ -26,7 +27,7 @@ from dlc import (
     option,
 )
 from dlc.base.diagnostics import Diagnostic
-from dlc.base.types import Type, f32, f64, i64
+from dlc.base.types import DType, Type, f16, f32, f64, i32, i64
 from dlc.cache import Cache, Key, MemoryStore
 from dlc.cache.step_record import Handle, StepRecord
 from dlc.config.config import default_config
@@ -216,6 +217,50 @@ def test_everything_that_emit_gets_has_been_asked_about(kind: type[Asked]) -> No
         assert {body.digest for body in bodies} <= kind.kernels
         inside = {Type(d, ()) for body in bodies for d in body.element_types}
         assert {t.dtype for t in inside} <= {t.dtype for t in kind.types}
+
+
+@dataclass(frozen=True)
+class Narrow(Chip):
+    """A target whose programs hold f32 as f16, and integers of 64 bits as those of 32."""
+
+    name = "narrow"
+    stores: ClassVar[Mapping[DType, DType]] = {f32: f16, i64: i32}
+
+
+class NarrowOps(Narrow):
+    """The same, on ops."""
+
+    consumes: ClassVar[Level] = "ops"
+
+
+class NarrowKernels(Narrow):
+    """The same, on kernels."""
+
+    consumes: ClassVar[Level] = "kernels"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pipeline"),
+    [(NarrowOps, "simplify"), (NarrowKernels, "lower,fuse"), (Narrow, "lower,fuse,order,plan-memory")],
+)
+def test_what_the_declared_types_cannot_hold_is_warned_of(kind: type[Narrow], pipeline: str) -> None:
+    weights = Constant(Tensor.of(np.array([*range(50, 147), 1e5, -2e6, 65504.0], np.float32)), "w")
+    fine = Constant(Tensor.of(np.arange(100, dtype=np.float32)), "fine")
+    folded = Exp(Constant(Tensor.of(np.full(100, 12.0, np.float32))))  # a constant expression: 162,755
+    places = Constant(Tensor.of(np.array([0, 1 << 40, 1], np.int64)), "places")
+    ops = {"y": Add(Add(X, weights), fine), "z": Add(X, folded), "i": Gather(X, places)}
+    origins = {ops["y"].a.digest: ("plus",), ops["z"].digest: ("exp",), ops["i"].digest: ("pick",)}
+    found = [
+        w for step in build(kind(), pipeline, of(make_graph([X], ops, origins))).steps for w in step.report.warnings
+    ]
+    assert {w.code for w in found} == {"value-range"}
+    told = {w.location.node: w.message for w in found if w.location}
+    assert set(told) == {"plus", "exp", "pick"}
+    assert "2 of 100 values are too large for f16" in told["plus"]
+    assert "100 of 100 values are too large for f16" in told["exp"]
+    assert "1 of 3 values is too large for i32" in told["pick"]
+    plain = type("Plain", (kind,), {"stores": {}})
+    assert not any(step.report.warnings for step in build(plain(), pipeline, of(make_graph([X], ops, origins))).steps)
 
 
 INDICES = Constant(Tensor.of([1, 0, 1], i64))

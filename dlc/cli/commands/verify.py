@@ -334,6 +334,7 @@ def _judge(
     for name, array in found.items():
         if name not in want:
             continue
+        want[name] = _as_given(want[name], array)
         if want[name].shape != array.shape or want[name].dtype != array.dtype:
             raise error(
                 "shape-mismatch",
@@ -350,6 +351,15 @@ def _judge(
         text += f"\nnot compared: {', '.join(map(escape, absent))}"
     data = {"reference": kind, "outputs": [_json(r) for r in results], "not_compared": absent}
     return Outcome(text, data, ExitCode.OK if ok else ExitCode.MISMATCH)
+
+
+def _as_given(wanted: Array, found: Array) -> Array:
+    """Floats of a model in the wider type in which a target gives all of them, as S2Train those of f16 in f32."""
+    from dlc.base.types import in_compute_type
+
+    narrow, wide = in_compute_type(wanted), found.dtype
+    widens = narrow.dtype.kind == "f" and wide.kind == "f" and wide.isbuiltin == 1 and wide.itemsize > wanted.itemsize
+    return narrow.astype(wide) if widens else wanted
 
 
 def _row(r: Comparison) -> tuple[str, ...]:

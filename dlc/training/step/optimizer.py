@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import ClassVar, Final
 
+import numpy as np
+
+from dlc.base.narrowing import narrowed, recording
+from dlc.base.report import Report
 from dlc.base.types import DType, Type, f32
 from dlc.graph import Op
 from dlc.ops.elementwise import Add, Cast, Mul, Sub
@@ -62,6 +66,17 @@ class Optimizer(Configurable, ABC):
     @abstractmethod
     def _step(self, w: Op, g: Op, state: State, step: Op, rate: Op) -> tuple[Op, State]:
         """`update`, all in one type."""
+
+
+def tell_numbers(optimizer: Optimizer, weights: Iterable[DType], report: Report) -> None:
+    """Warn of numbers of an optimizer, as `lr` and `eps`, that the type in which it updates weights cannot hold."""
+    work = min(map(_work, weights), key=lambda dtype: dtype.itemsize, default=f32)
+    parts = ((optimizer.name, optimizer), (f"{optimizer.name}, {optimizer.schedule.name}", optimizer.schedule))
+    with recording() as record:
+        for name, part in parts:
+            found = {f.name: v for f in fields(part) if isinstance(v := getattr(part, f.name), float)}
+            narrowed(np.array(list(found.values())), work, name, (key.replace("_", "-") for key in found))
+    record.tell(report, lambda name: (name, ()))
 
 
 def _work(dtype: DType) -> DType:

@@ -4,15 +4,16 @@
     backend.prepare(model).run([x, y])
     onnx.backend.test.runner.Runner(backend.DlcBackend, __name__)      ONNX's own tests
 
-A model whose inputs have open dimensions is compiled when it is run, for the shapes that it is given then.
+A model whose inputs have open dimensions is compiled when it is run, for the shapes that it is given then. So is one in
+which the values of small inputs decide shapes or branches that dlc has to know: for these values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
@@ -33,6 +34,12 @@ def compiler() -> Compiler:
     return Compiler.open()
 
 
+_SHAPE_ELEMENTS: Final = 64
+"""Of an input whose values may decide shapes."""
+_ROWS: Final = frozenset((onnx.TensorProto.BOOL, onnx.TensorProto.INT32, onnx.TensorProto.INT64))
+_NUMBERS: Final = _ROWS | {onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE}
+
+
 @dataclass
 class DlcRep(BackendRep):
     """A model that is ready to run."""
@@ -40,7 +47,7 @@ class DlcRep(BackendRep):
     model: onnx.ModelProto
     compiler: Compiler
     target: str
-    _programs: dict[tuple[tuple[int, ...], ...], Program] = field(default_factory=dict[Any, "Program"])
+    _programs: dict[Any, Program] = field(default_factory=dict[Any, "Program"])
 
     @property
     def inputs(self) -> Sequence[onnx.ValueInfoProto]:
@@ -57,6 +64,36 @@ class DlcRep(BackendRep):
         shapes = [i.type.tensor_type.shape for i in self.inputs]
         known = all(i.type.tensor_type.HasField("shape") for i in self.inputs)
         return known and all(d.HasField("dim_value") for shape in shapes for d in shape.dim)
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """Inputs whose values may decide shapes: numbers, and rows of integers or truth values."""
+        kinds = ((i.name, i.type.tensor_type) for i in self.inputs if i.type.WhichOneof("value") == "tensor_type")
+        types = {0: _NUMBERS, 1: _ROWS}
+        return tuple(name for name, of in kinds if of.elem_type in types.get(len(of.shape.dim), ()))
+
+    def program_for(self, given: Mapping[str, Array]) -> Program:
+        """The program for inputs of these shapes; where dlc cannot build it, one for the values that may decide shapes.
+
+        Raises:
+            DlcError: the first one's, where the second does not help.
+        """
+        try:
+            return self.program(list(given.values()))
+        except DlcError as problem:
+            values = {n: given[n] for n in self.deciding if given[n].size <= _SHAPE_ELEMENTS}
+            if not values:
+                raise
+            key = tuple((n, a.shape, a.tobytes() if n in values else b"") for n, a in given.items())
+            if key not in self._programs:
+                fixed = with_values(self.model, values)
+                shapes = {n: a.shape for n, a in given.items() if n not in values}
+                source = Source(data=fixed.SerializeToString(), label="model.onnx")
+                try:
+                    self._programs[key] = self.compiler.program(source, self.target, shapes=shapes)
+                except DlcError:
+                    raise problem from None
+            return self._programs[key]
 
     def program(self, arrays: Sequence[Array] = ()) -> Program:
         """The program for inputs of these shapes; raises DlcError. Shapes that the model states need no arrays."""
@@ -84,9 +121,22 @@ class DlcRep(BackendRep):
         if len(given) != len(names):
             raise error("bad-inputs", f"the model has {len(names)} inputs, {len(given)} are given")
         arrays: list[Array] = [np.asarray(given[name]) for name in names]
-        program: Any = self.program(arrays)
-        found = program(dict(zip(names, arrays, strict=True)))
+        known = dict(zip(names, arrays, strict=True))
+        program: Any = self.program_for(known)
+        taken = {p.name for p in program.signature.inputs}
+        found = program({name: array for name, array in known.items() if name in taken or name not in self.deciding})
         return tuple(found[o.name] for o in self.model.graph.output)
+
+
+def with_values(model: onnx.ModelProto, values: Mapping[str, Array]) -> onnx.ModelProto:
+    """The model with values in place of some of its inputs."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    kept = [i for i in made.graph.input if i.name not in values]
+    del made.graph.input[:]
+    made.graph.input.extend(kept)
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in values.items())
+    return made
 
 
 class DlcBackend(Backend):
@@ -105,8 +155,12 @@ class DlcBackend(Backend):
         rep = DlcRep(model, kwargs.get("compiler") or compiler(), str(kwargs.get("target", "c")))
         if not cls.supports_device(device):
             raise error("no-device", f"dlc runs on CPU, not on {device}")
-        if rep.fixed:
-            rep.program()
+        try:
+            if rep.fixed:
+                rep.program()
+        except DlcError:
+            if not rep.deciding:  # else values that a run gives may decide what is missing
+                raise
         return rep
 
     @classmethod

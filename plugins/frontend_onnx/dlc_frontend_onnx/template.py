@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dlc.base.diagnostics import ExitCode, Location, did_you_mean, error, quote
-from dlc.base.types import Array, Type, dtype_of_numpy
+from dlc.base.types import Array, Type, dtype_of_numpy, f32
 from dlc_frontend_onnx.order import node_names
 from dlc_frontend_onnx.parameters import repeated
 from dlc_frontend_onnx.tensors import Storage, code_of, type_of
@@ -108,6 +108,8 @@ def filled(template: bytes, values: Mapping[str, Array]) -> bytes:
     for name, (t, of) in open_.items():
         array = np.asarray(values[name])
         dtype = dtype_of_numpy(array.dtype)
+        if dtype is f32 and of.dtype.is_float and of.dtype.compute is f32:
+            dtype = of.dtype  # of a target that gives all floats as f32; rounded below
         if (dtype, array.shape) != (of.dtype, of.shape):
             shown = Type(dtype, array.shape) if dtype else f"{array.dtype}{list(array.shape)}"
             raise error("bad-value", f"the value of {quote(name)} is {shown}, the parameter {of}")

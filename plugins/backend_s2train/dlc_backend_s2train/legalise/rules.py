@@ -32,20 +32,56 @@ def _number(value: float, x: Op) -> Op:
 
 
 def clip(op: Clip) -> Op | None:
-    """clip(x, a, b) = r - relu(r - (b - a)) + a with r = relu(x - a).
-
-    The inner difference is 0 below b, and exact above as long as b - a is a multiple of the last place of r in fp16: of
-    clip(x, 0, 6) up to 4,096. Beyond, what is cut off is as inexact as r itself.
-    """
+    """clip(x, a, b) = min(max(x, a), b); max(x, 0) is relu(x)."""
     x, low, high = op.x, op.low, op.high
     if not x.dtype.is_float or len(x.shape) < _FLAT or (low is None and high is None):
         return None
-    if low is None:  # min(x, b) = x - relu(x - b)
-        return Add(x, Mul(Relu(Sub(x, _number(float(high or 0), x))), _number(-1.0, x)))
-    r: Op = Relu(Sub(x, _number(low, x)) if low else x)
-    if high is not None:
-        r = Add(r, Mul(Relu(Sub(r, _number(high - low, x))), _number(-1.0, x)))
-    return Add(r, _number(low, x)) if low else r
+    r = x if low is None else _bounded(x, low, 1) if low else Relu(x)
+    if high is None:
+        return r
+    return _capped(r, high) if low == 0 and _few_bits(high) else _bounded(r, high, -1)
+
+
+_ROOM: Final = 64
+"""How many times a bound operands may be for `_capped` to be exact."""
+
+
+def _few_bits(bound: float) -> bool:
+    """Whether a bound is a multiple of the last place of fp16 at `_ROOM` times its size, as 1 and 6 are."""
+    fraction, _ = math.frexp(bound)
+    return (fraction * 2.0**11 / _ROOM).is_integer()
+
+
+def _capped(x: Op, high: float) -> Op:
+    """min(x, b) = x - relu(x - b): 0 is subtracted below b, and above what fp16 holds exactly up to `_ROOM` times b.
+
+    Beyond, what is cut off is as inexact as x itself.
+    """
+    return Add(x, _scaled(Relu(Sub(x, _number(high, x)) if high else x), -1.0))
+
+
+_SHARE: Final = 1.0 - 2.0**-9
+"""Of a difference that is added first: what is left is above 0 however fp16 rounded it."""
+
+
+def _bounded(x: Op, bound: float, sign: int) -> Op:
+    """max(x, a) from below: y = a + s·relu(x - a), then y + s·relu(x - y), then y + relu(x - y); s < 1.
+
+    relu(x - a) + a by itself rounds x near 0 as if it were near a. What is left, x - y, is smaller by 2⁻⁸ each time, is
+    never below 0, and 0 where x is below a: the sum is right to 2⁻²⁸ of a and x, and a itself where x is below. With
+    the other sign, min(x, b) from above.
+    """
+    beyond = Add(_scaled(x, sign), _number(-sign * bound, x))
+    half = Relu(_scaled(beyond, _SHARE / 2))  # half of it: x - a may be beyond fp16
+    y: Op = Add(_scaled(half, 2.0 * sign), _number(bound, x))
+    for share in (_SHARE, 1.0):
+        left = Relu(Add(_scaled(y, -1.0), x) if sign > 0 else Add(_scaled(x, -1.0), y))
+        y = Add(_scaled(left, share * sign), y)
+    return y
+
+
+def _scaled(x: Op, factor: float) -> Op:
+    return x if factor == 1 else Mul(x, _number(factor, x))
 
 
 def leaky_relu(op: LeakyRelu) -> Op | None:
@@ -53,7 +89,7 @@ def leaky_relu(op: LeakyRelu) -> Op | None:
     x = op.x
     if len(x.shape) < _FLAT:
         return None
-    return Add(Mul(Relu(x), _number(1.0 - op.alpha, x)), Mul(x, _number(op.alpha, x)))
+    return Add(_scaled(Relu(x), 1.0 - op.alpha), _scaled(x, op.alpha))
 
 
 def hard_sigmoid(op: HardSigmoid) -> Op | None:

@@ -74,7 +74,7 @@ class Builder:
         assert is_constant(op), f"{op} is computed by no instruction"
         values = memory.known_value(op)
         assert values is not None
-        return memory.held(op, memory.half(values))
+        return memory.held(op, memory.half(values, op))
 
     def _instruction(self, group: Group) -> S2Instruction | S2Host:
         """The op of a group. Never recurses: chains are as deep as networks."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dlc.base.narrowing import narrowed
 from dlc.base.types import f32, i32
 from dlc.graph import Constant, Cotangent, Graph, Input, Item, Op, Splat, Tensor, print_graph
 from dlc.graph.graph import make_graph
@@ -249,7 +250,7 @@ class _Writing:
         elif (values := None if isinstance(behind, Input) else memory.known_value(x)) is not None:
             tensor = Tensor.of(np.asarray(values, order="C"))
             inline = is_inline(tensor)
-            self.ops[x.digest] = Constant(tensor) if inline else self._input(x, Given(self._stored(tensor), x.shape))
+            self.ops[x.digest] = Constant(tensor) if inline else self._input(x, Given(self._stored(x, tensor), x.shape))
         else:
             self.ops[x.digest] = self._input(x, Given(key(x), x.shape, offset(x)))
         return self.ops[x.digest]
@@ -260,11 +261,11 @@ class _Writing:
         self.group.sources.append(given)
         return found
 
-    def _stored(self, tensor: Tensor) -> Constant:
+    def _stored(self, of: Op, tensor: Tensor) -> Constant:
         """A constant as the device's memory holds it for the host: fp32, or int32."""
         values = tensor.array()
         dtype = f32 if tensor.type.dtype.is_float else i32
-        stored = values.astype(dtype.numpy)
+        stored = narrowed(values, dtype, of if dtype is f32 else None)
         if dtype is i32 and not np.array_equal(stored, values):
             self.work.refuse(self.group.tail, f"a constant {tensor.type} has numbers outside of int32")
         return Constant(Tensor.of(stored))

@@ -15,6 +15,7 @@ from typing import Final, cast
 
 import numpy as np
 
+from dlc.base.narrowing import narrowed
 from dlc.base.types import Array, Type, f16, f32
 from dlc.graph import Call, Constant, Cotangent, Input, Op, Splat, Tensor, evaluate_ops
 from dlc.graph.evaluate import is_constant
@@ -204,10 +205,19 @@ def known_value(op: Op) -> Array | None:
     return np.asarray(evaluate_ops((op,), {})[0]) if is_constant(op) else None
 
 
-def half(values: Array) -> Array:
-    """Rounded to fp16, to nearest even; what is too large becomes infinite."""
-    with np.errstate(over="ignore"):
-        return values.astype(np.float16)
+NORM_ROWS: Final = ("mean", "1/std", "scale", "shift")
+"""What the rows of a norm's tensor are."""
+
+
+def half(values: Array, of: Op | tuple[Op, ...], parts: tuple[str, ...] = ()) -> Array:
+    """Rounded to fp16, to nearest even; what is too large becomes infinite, which the build warns of.
+
+    Args:
+        values: The numbers.
+        of: The parameter that they are, or the ops whose parameters they come from.
+        parts: What each item of the first dimension is.
+    """
+    return narrowed(values, f16, of, parts)
 
 
 def held(op: Op, values: Array, name: str = "") -> Op:
@@ -219,15 +229,20 @@ def held(op: Op, values: Array, name: str = "") -> Op:
     return Constant(tensor, name or (op.name if isinstance(op, Constant) else ""))
 
 
+def held_rows(op: Op, rows: Array, of: Op | tuple[Op, ...], name: str = "") -> Op:
+    """The new graph's op for parameters of a norm, as `held`."""
+    return held(op, half(rows, of, ("",) * len(rows) if of is op else NORM_ROWS), name)
+
+
 def stored_weight(op: Input) -> Input:
     """A weight in fp16 in the shape that the model has it in, as the host reads it."""
     values = known_value(op)
     assert values is not None, "weights of a graph begin with something"
-    return Input(op.name, Type(f16, op.shape), "weight", Tensor.of(half(values)))
+    return Input(op.name, Type(f16, op.shape), "weight", Tensor.of(half(values, op)))
 
 
 def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
-    """[4, C] of a norm whose parameters are known, in fp16; `shift` is added to what it normalises.
+    """[4, C] of a norm whose parameters are known, in double precision; `shift` is added to what it normalises.
 
     Raises:
         ValueError: a parameter is no constant.
@@ -238,7 +253,8 @@ def norm_rows(norm: BatchNorm, shift: Array | None = None) -> Array:
     mean, var, scale, bias = (cast("Array", v).astype(np.float64) for v in found)
     if shift is not None:
         mean = mean - shift.reshape(-1)
-    return half(np.stack([mean, 1.0 / np.sqrt(var + norm.epsilon), scale, bias]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.stack([mean, 1.0 / np.sqrt(var + norm.epsilon), scale, bias])
 
 
 def running_input(mean: Op, var: Op) -> Input | None:
@@ -246,7 +262,7 @@ def running_input(mean: Op, var: Op) -> Input | None:
     found = [known_value(x) for x in (mean, var)]
     if any(v is None for v in found) or not isinstance(mean, Input) or not isinstance(var, Input):
         return None
-    start = np.stack([np.asarray(v, np.float32) for v in found])
+    start = narrowed(np.stack([np.asarray(v) for v in found]), f32, mean, ("mean", "variance"))
     return Input(mean.name, Type(f32, start.shape), "state", Tensor.of(start))
 
 
@@ -255,18 +271,18 @@ def batch_norm_input(norm: BatchNorm | BatchNormTraining) -> Op | None:
     found = [known_value(x) for x in (norm.scale, norm.bias)]
     if any(v is None for v in found):
         return None
-    rows = np.zeros((4, norm.x.shape[1]), np.float16)
+    rows = np.zeros((4, norm.x.shape[1]))
     rows[1] = 1
-    rows[SCALE], rows[SHIFT] = (half(cast("Array", v)) for v in found)
+    rows[SCALE], rows[SHIFT] = (cast("Array", v) for v in found)
     trained = [x for x in (norm.scale, norm.bias) if isinstance(x, Input)]
-    return held(trained[0] if trained else norm.scale, rows)
+    return held(trained[0] if trained else norm.scale, half(rows, norm, NORM_ROWS))
 
 
 def bias_rows(bias: Array, channels: int) -> Array:
-    """[4, C] of a bias of one or C elements."""
-    rows: Array = np.zeros((4, channels), np.float16)
+    """[4, C] of a bias of one or C elements, in double precision."""
+    rows: Array = np.zeros((4, channels))
     rows[1:3] = 1
-    rows[SHIFT] = half(np.broadcast_to(bias.reshape(-1), (channels,)))
+    rows[SHIFT] = np.broadcast_to(bias.reshape(-1), (channels,))
     return rows
 
 
@@ -276,4 +292,4 @@ def weight(op: Op, transposed: bool) -> Op | None:
     if values is None:
         return None
     name = f"{op.name}{TURNED}" if isinstance(op, Input) and transposed else ""
-    return held(op, half(values.T if transposed else values), name)
+    return held(op, half(values.T if transposed else values, op), name)

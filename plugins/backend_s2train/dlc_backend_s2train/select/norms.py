@@ -31,7 +31,7 @@ from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import is_gradient, key, parts, source, statistics
-from dlc_backend_s2train.select.selection import Backward, Forward, Given, Group, Made, Running, Selection, map_of
+from dlc_backend_s2train.select.selection import Backward, Forward, Given, Group, Made, Rows, Running, Selection, map_of
 from dlc_backend_s2train.select.training import linear
 
 _STORED = "keep the norm's parameters as they are: wrt=!norms stored-norms=yes"
@@ -67,9 +67,14 @@ def _standing(work: Selection, op: BatchNorm, running: Input) -> None:
     group.hyper = replace(group.hyper or Hyper(), epsilon=op.epsilon)
 
 
-def _stored(op: BatchNorm, rows: memory.Array) -> Given:
-    held = memory.held(op, rows, op.scale.name if isinstance(op.scale, Constant) else "")
-    return Given(held, rows.shape)
+def _stored(op: BatchNorm, rows: Array) -> Given:
+    return _constant(Rows(rows, (op,)), op.scale.name if isinstance(op.scale, Constant) else "")
+
+
+def _constant(rows: Rows, name: str = "") -> Given:
+    """Parameters of a norm that are constants."""
+    held = Constant(memory.Tensor.of(memory.half(rows.values, rows.origin, memory.NORM_ROWS)), name)
+    return Given(held, rows.values.shape, exact=rows)
 
 
 def _fixed_bias(work: Selection, product: Group, op: BatchNorm) -> Op | None:
@@ -243,19 +248,18 @@ def affine_forward(work: Selection, op: Op, found: Affine) -> None:
             work.refuse(op, "a constant is added to a gradient")
             return
         group = work.stage(op, found.x, Backward.SCALE, Flag.BN_BACKWARD)
-        group.reads["bn0"] = _given(found.scale, found.shift)
+        group.reads["bn0"] = _given(op, found.scale, found.shift)
         return
     before = work.open.get(key(found.x))
     if before is not None and _merges(work, before, found.x):
-        rows = memory.known_value(before.reads["bn0"].value)  # type: ignore[arg-type]
-        assert rows is not None
-        mean, rstd, scale, shift = rows.astype(np.float64)
-        statistics = np.stack([mean, rstd, scale * found.scale, shift * found.scale + found.shift])
-        held = Constant(memory.Tensor.of(memory.half(statistics)))
-        before.reads["bn0"] = Given(held, statistics.shape)
+        exact = before.reads["bn0"].exact
+        assert exact is not None
+        mean, rstd, scale, shift = exact.values
+        values = np.stack([mean, rstd, scale * found.scale, shift * found.scale + found.shift])
+        before.reads["bn0"] = _constant(Rows(values, (*exact.origin, op)))
         work.absorb(before, op, Forward.NORM, Flag.BN_FORWARD)
         return
-    work.stage(op, found.x, Forward.NORM, Flag.BN_FORWARD).reads["bn0"] = _given(found.scale, found.shift)
+    work.stage(op, found.x, Forward.NORM, Flag.BN_FORWARD).reads["bn0"] = _given(op, found.scale, found.shift)
 
 
 def _merges(work: Selection, group: Group, x: Op) -> bool:
@@ -263,12 +267,12 @@ def _merges(work: Selection, group: Group, x: Op) -> bool:
     given = group.reads.get("bn0")
     ends = group.rank == Forward.NORM and Flag.BN_FORWARD in group.flags and work.readers[key(x)] == 1
     alike = group.tail.digest == key(x) and map_of(group.shape) == map_of(x.shape)
-    return ends and alike and given is not None and isinstance(given.value, Constant)
+    return ends and alike and given is not None and given.exact is not None and isinstance(given.value, Constant)
 
 
-def _given(scale: Array, shift: Array) -> Given:
+def _given(op: Op, scale: Array, shift: Array) -> Given:
     rows = np.stack([np.zeros_like(scale), np.ones_like(scale), scale, shift])
-    return Given(Constant(memory.Tensor.of(memory.half(rows))), rows.shape)
+    return _constant(Rows(rows, (op,)))
 
 
 @dataclass(frozen=True)
@@ -293,7 +297,7 @@ def bias_of(op: Op) -> Bias | None:
         if isinstance(found, Input) and found.role == "weight" and x.shape == op.shape and each:
             values = memory.known_value(found)
             if values is not None:
-                return Bias(x, found, memory.held(found, memory.bias_rows(values, channels)))
+                return Bias(x, found, memory.held_rows(found, memory.bias_rows(values, channels), found))
     return None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dlc.base.types import Array
 from dlc.graph import Cotangent, Input, Op
 from dlc.ops.elementwise import Mul
 from dlc.ops.linear import Conv, Gemm, MatMul
@@ -22,7 +23,7 @@ from dlc_backend_s2train.isa.instruction_set import Opcode
 from dlc_backend_s2train.program import Geometry, Hyper
 from dlc_backend_s2train.select import memory
 from dlc_backend_s2train.select.memory import source
-from dlc_backend_s2train.select.selection import Forward, Given, Group, Made, Selection
+from dlc_backend_s2train.select.selection import Forward, Given, Group, Made, Rows, Selection
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,16 @@ class Product:
         return memory.weight(self.w, self.transposed)
 
     @property
+    def bias_rows(self) -> Array | None:
+        """The bias as parameters of a norm, exactly; None where it is computed."""
+        values = None if self.bias is None else memory.known_value(self.bias)
+        return None if values is None else memory.bias_rows(values, self.geometry.co)
+
+    @property
     def bias_norm(self) -> Op | None:
         """The bias as a norm's tensor; None where it is computed."""
-        values = None if self.bias is None else memory.known_value(self.bias)
-        if self.bias is None or values is None:
-            return None
-        return memory.held(self.bias, memory.bias_rows(values, self.geometry.co))
+        rows = self.bias_rows
+        return None if self.bias is None or rows is None else memory.held_rows(self.bias, rows, self.bias)
 
 
 def product_of(op: Op) -> Product | str:
@@ -132,7 +137,8 @@ def product_forward(work: Selection, op: Op) -> None:
         if (rows := found.bias_norm) is None:
             work.refuse(op, "its bias is computed: it must be stored")
             return
-        group.reads["bn0"] = Given(rows, rows.shape)
+        exact = found.bias_rows
+        group.reads["bn0"] = Given(rows, rows.shape, exact=None if exact is None else Rows(exact, (found.bias,)))
     work.begin(group)
 
 

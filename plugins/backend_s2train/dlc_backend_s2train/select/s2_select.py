@@ -16,9 +16,12 @@ from typing import ClassVar, Final, Literal
 
 from dlc.api.passes import Level, Pass
 from dlc.base.diagnostics import Diagnostic, DlcError, Location
+from dlc.base.narrowing import recording
 from dlc.base.report import Report
+from dlc.base.types import bf16, f16, f32
 from dlc.graph import Graph, Input, Op
 from dlc.graph.closed import check_closed
+from dlc.graph.floats import with_floats
 from dlc.ops.loss import CrossEntropy, LabelCrossEntropy
 from dlc.passes.unroll import Unroll
 from dlc.spec import option
@@ -35,6 +38,7 @@ from dlc_backend_s2train.select.partition import moved
 from dlc_backend_s2train.select.products import turned
 from dlc_backend_s2train.select.rules import visit
 from dlc_backend_s2train.select.selection import Group, Made, Selection, Settings
+from dlc_backend_s2train.select.value_ranges import tell_losses
 
 _BEGIN: Final = 2.0**15
 """Of a dynamic loss scale."""
@@ -99,6 +103,17 @@ class S2Select(Pass[Graph, Graph]):
             device computes less of the model than `min_ops` and `min_macs`.
         """
         check_closed(state, "the target s2train")
+        if narrow := {t.dtype for op in (*state.inputs, *state.ops) for t in op.types} & {f16, bf16}:
+            state = with_floats(state, narrow, f32)  # values are stored as fp16 whatever the model calls them
+        with recording() as losses:
+            work, left, made = self._selected(state, report)
+        tell_losses(losses, report, work, made)
+        if left.ops:
+            check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
+        return made
+
+    def _selected(self, state: Graph, report: Report) -> tuple[Selection, Left, Graph]:
+        """The selection, what it leaves to the host, its instructions."""
         state = Unroll().run(state, Report())  # neither the device nor its host functions have branches and loops
         check_elements(state)
         # As autodiff opens it, which leaves only what it differentiates; a function that evaluates has it whole.
@@ -119,10 +134,7 @@ class S2Select(Pass[Graph, Graph]):
             except DlcError:  # a function of the host would be too large
                 report.count("functions of the host that stay apart")
         _tell(report, work, found, left)
-        made = built(work.graph, work.groups, found.plain, found.new)
-        if left.ops:
-            check_coverage(made, left, {"ops": self.min_ops, "macs": self.min_macs})
-        return made
+        return work, left, built(work.graph, work.groups, found.plain, found.new)
 
 
 def check_elements(graph: Graph) -> None:

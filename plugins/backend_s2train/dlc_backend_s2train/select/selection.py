@@ -20,6 +20,7 @@ from enum import IntEnum
 
 from dlc.base.diagnostics import Diagnostic, Location
 from dlc.base.report import Report
+from dlc.base.types import Array
 from dlc.graph import Cotangent, Graph, Input, Op
 from dlc.ops.normalize import BatchNorm, BatchNormTraining
 from dlc_backend_s2train.codes import NO_FLAGS, Element, Flag, Role, Slot, Stage
@@ -61,6 +62,18 @@ class Given:
     value: Key | Op
     shape: tuple[int, ...]
     offset: int = 0
+    exact: Rows | None = field(default=None, compare=False)
+    """The parameters of a norm before they were rounded, where they are constants."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Parameters of a norm: mean, 1/std, scale and shift by channel, in double precision."""
+
+    values: Array
+    """[4, C]."""
+    origin: tuple[Op, ...]
+    """The ops whose constants they come from."""
 
 
 @dataclass(frozen=True)
