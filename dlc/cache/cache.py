@@ -98,7 +98,8 @@ class Cache:
             return None
         record, refusal = (None, "") if self.mode == "refresh" else self._examined(key.digest)
         if record is not None and complete(self.store, record):
-            self._count(Counts(hits=1, ms_saved=record.milliseconds))
+            if not record.leads_on:
+                self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
         self._count(replace(Counts(misses=1), **({refusal: 1} if refusal else {})))
         if refusal:
