@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from dlc.base.diagnostics import quote
+
 OPEN, CLOSE = "\ue000", "\ue001"
 TOKEN: Final = re.compile(f"{OPEN}(\\d+){CLOSE}")
-_ESCAPED: Final = re.compile(r"\\u(\{?)e000\}?(\d+)\\u\{?e001\}?")
-"""A number as quoted text has it: of graphs, with braces, else of messages, JSON and Python."""
+_ANY: Final = re.compile(f"{TOKEN.pattern}" + r"|\\u(\{?)e000\}?(\d+)\\u\{?e001\}?")
+"""A number as it is, or as quoted text has it: of graphs, with braces, else of messages, JSON and Python."""
 _ESCAPED_MARK: Final = "e000"
 
 
@@ -33,16 +35,14 @@ class Table:
 
     def text(self, text: str) -> str:
         """A text with the names that it means; in quoted text they are escaped as the text around them."""
-        if OPEN in text:
-            text = TOKEN.sub(lambda m: self._name(m[1], m[0]), text)
-        return _ESCAPED.sub(self._quoted, text) if _ESCAPED_MARK in text else text
+        return _ANY.sub(self._meant, text) if has_tokens(text) else text
 
-    def _quoted(self, found: re.Match[str]) -> str:
-        name = self._name(found[2], found[0])
-        return name if name == found[0] else (quoted(name) if found[1] else json.dumps(name))[1:-1]
-
-    def _name(self, number: str, otherwise: str) -> str:
-        return self.names[int(number)] if int(number) < len(self.names) else otherwise
+    def _meant(self, found: re.Match[str]) -> str:
+        number = int(found[1] or found[3])
+        if number >= len(self.names):
+            return found[0]
+        name = self.names[number]
+        return name if found[1] else (quoted(name) if found[2] else quote(name))[1:-1]
 
     @cached_property
     def input_names(self) -> frozenset[str]:
@@ -53,6 +53,23 @@ class Table:
     def output_names(self) -> frozenset[str]:
         """Names of outputs."""
         return frozenset(self.names[k] for k in self.outputs)
+
+
+NAMES: Final = "names"
+"""What the cache calls the names of a table."""
+
+
+def names_bytes(table: Table) -> bytes:
+    """Names without tensors."""
+    ports = {"inputs": sorted(table.inputs), "outputs": sorted(table.outputs)}
+    return json.dumps({"names": table.names, **ports}, separators=(",", ":")).encode()
+
+
+def table_of(names: bytes) -> Table:
+    """Inverse of `names_bytes`. Raises ValueError, KeyError or TypeError."""
+    found = json.loads(names)
+    inputs, outputs = (frozenset(map(int, found[key])) for key in ("inputs", "outputs"))
+    return Table(tuple(map(str, found["names"])), inputs, outputs)
 
 
 def token(number: int) -> str:

@@ -15,7 +15,7 @@ from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.api.program import Port, Signature
 from dlc.base.allowed import Allowed
 from dlc.base.diagnostics import DlcError, ExitCode
-from dlc.base.table import Table
+from dlc.base.table import NAMES, Table, names_bytes, table_of
 from dlc.base.types import Type
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import FILE
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 State: TypeAlias = Graph | Plan | Artifact
 Payload: TypeAlias = bytes | memoryview | Path
 _TENSOR = "tensor/"
-NAMES, TENSORS = "names", "tensors"
-"""Payloads of a table: names, and the list of tensors."""
+TENSORS = "tensors"
+"""Payload of a table beside `NAMES`: the list of tensors."""
 _SMALL = 1024
 """Bytes of a tensor that stands in the list: most models have many of these, and a file for each would take longer."""
 
@@ -147,8 +147,7 @@ def _decode_graph(
 
 def encode_table(table: Table) -> dict[str, Payload]:
     """Names and tensors as named payloads."""
-    names = {"names": table.names, "inputs": sorted(table.inputs), "outputs": sorted(table.outputs)}
-    return {NAMES: json.dumps(names, separators=(",", ":")).encode(), **encode_tensors(table.tensors)}
+    return {NAMES: names_bytes(table), **encode_tensors(table.tensors)}
 
 
 def encode_tensors(tensors: Sequence[Tensor]) -> dict[str, Payload]:
@@ -179,16 +178,9 @@ def decode_table(read: Callable[[str], memoryview | None], context: Context, giv
         tensors = tuple(_row(read, context, *row) for row in rows)
         if given is not None:
             return replace(given, tensors=(*given.tensors, *tensors))
-        found = json.loads(_text(read, NAMES))
-        inputs, outputs = (frozenset(map(int, found[key])) for key in ("inputs", "outputs"))
-        return Table(tuple(map(str, found["names"])), inputs, outputs, tensors)
+        return replace(table_of(_text(read, NAMES).encode()), tensors=tensors)
     except (ValueError, KeyError, TypeError) as problem:
         raise Damaged(f"cached table of weights does not decode: {problem!r}") from problem
-
-
-def decode_names(content: bytes) -> Table:
-    """The names alone, of the payload `NAMES`. Raises Damaged."""
-    return decode_table({NAMES: memoryview(content), TENSORS: memoryview(b"[]")}.get, Context(dict))
 
 
 def _row(read: Callable[[str], memoryview | None], context: Context, text: str, digest: str, *place: Any) -> Tensor:

@@ -231,6 +231,7 @@ class Session:
             if not report.passing:
                 self.cache.save(asked.key, {}, needs_meta(more))
             asked = asked.with_needs(more)
+        report.parts += asked.before  # who keeps the result keeps what leads to it
         return StepRecord(asked.key, handle, elapsed, elapsed, report=report, title=stage.title), payloads, asked
 
     def _found(self, asked: _Asked[S, T], record: Record) -> StepRecord[T]:
@@ -352,6 +353,8 @@ class _Asked(Generic[S, T]):
     key: Key
     needs: frozenset[str] = frozenset()
     """What of these, and of libraries, its key has none the less."""
+    before: tuple[str, ...] = ()
+    """Digests of the keys that it was found by."""
 
     def table(self) -> Table:
         """The names and weights that are left out."""
@@ -361,9 +364,8 @@ class _Asked(Generic[S, T]):
         """With more in the key. Raises Damaged where the input has nothing of the kind."""
         from dlc.cache import Key
 
-        return replace(
-            self, key=Key((*self.key.lines, *lines_of(needs - self.needs, self.table()))), needs=self.needs | needs
-        )
+        key = Key((*self.key.lines, *lines_of(needs - self.needs, self.table())))
+        return replace(self, key=key, needs=self.needs | needs, before=(*self.before, self.key.digest))
 
 
 def _check_size(state: object) -> None:

@@ -46,7 +46,7 @@ class Veil:
 
     def off(self, state: Any) -> Any:
         """The state as it is with names and weights. Raises DlcError where these cannot be read."""
-        from dlc.driver.stored import without  # a build that finds all it needs imports no graphs
+        from dlc.driver.covers import without  # a build that finds all it needs imports no graphs
 
         return without(state, self.table)
 

@@ -19,12 +19,11 @@ def renamed(model: onnx.ModelProto, seed: int = 0, alphabet: str = "") -> onnx.M
     taken: set[str] = set()
 
     def name(old: str) -> str:
-        if old and old not in names:
-            new = f"v{len(names)}"
-            while alphabet and ((new := "".join(draw.choices(alphabet, k=draw.randint(1, 12)))) in taken or not new.strip()):
-                pass
-            names[old] = f"renamed_{draw.randrange(1 << 30)}_{len(names)}" if not alphabet else new
-            taken.add(names[old])
+        while old and old not in names:
+            new = "".join(draw.choices(alphabet, k=draw.randint(1, 12))) if alphabet else f"renamed_{len(names)}"
+            if new.strip() and new not in taken:
+                names[old] = new
+                taken.add(new)
         return names.get(old, "")
 
     found = onnx.ModelProto()
