@@ -47,6 +47,8 @@ Done: TypeAlias = tuple[bytes, bool, float]
 Lines = tuple[tuple[str, str], ...]
 """(label, value) pairs of a key."""
 
+WAITS = "waits for another process that does the same"
+"""What is shown of a step or sub-step in place of its subject."""
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
@@ -159,11 +161,21 @@ class Session:
         start = time.perf_counter()
         with self.cache.flight(asked.key):
             asked, record = self._followed(asked)
-            if record is not None:
-                with suppress(Damaged):
-                    found = self._found(asked, record)
-                    return replace(found, milliseconds=(time.perf_counter() - start) * 1000)
-            return self._made(asked)[0]
+            if (found := self._known(asked, record, start)) is not None:
+                return found
+            title = asked.stage.title or asked.stage.spec
+            with self.cache.alone(asked.key, lambda: self.on_start(Running(title, WAITS))) as others:
+                if others:
+                    asked, record = self._followed(asked)
+                    if (found := self._known(asked, record, start)) is not None:
+                        return found
+                return self._made(asked)[0]
+
+    def _known(self, asked: _Asked[S, T], record: Record | None, start: float) -> StepRecord[T] | None:
+        if record is not None:
+            with suppress(Damaged):
+                return replace(self._found(asked, record), milliseconds=(time.perf_counter() - start) * 1000)
+        return None
 
     def _followed(self, asked: _Asked[S, T]) -> tuple[_Asked[S, T], Record | None]:
         """The key with all that records say that it needs, and what is there."""
@@ -329,17 +341,25 @@ class Session:
 
     def _job(self, job: Job, key: Key, running: Running) -> Done:
         with self.cache.flight(key):
-            record = self.cache.lookup(key)
-            for _, digest in record.outputs if record is not None else ():
-                content = self.cache.read(digest)
-                if content is not None and record is not None:
-                    return content, True, record.milliseconds
-            self.on_start(running)
-            start = time.perf_counter()
-            made = job.make()
-            ms = (time.perf_counter() - start) * 1000
-            self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
-            return made, False, ms
+            if (found := self._job_result(key)) is not None:
+                return found
+            with self.cache.alone(key, lambda: self.on_start(replace(running, subject=WAITS))) as others:
+                if others and (found := self._job_result(key)) is not None:
+                    return found
+                self.on_start(running)
+                start = time.perf_counter()
+                made = job.make()
+                ms = (time.perf_counter() - start) * 1000
+                self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
+                return made, False, ms
+
+    def _job_result(self, key: Key) -> Done | None:
+        record = self.cache.lookup(key)
+        for _, digest in record.outputs if record is not None else ():
+            content = self.cache.read(digest)
+            if content is not None and record is not None:
+                return content, True, record.milliseconds
+        return None
 
 
 @dataclass(frozen=True)
