@@ -108,6 +108,10 @@ class Backend(Configurable, ABC):
 
     (relative, absolute as a part of an output's largest element); None: what suits 32-bit floats.
     """
+    is_structural: ClassVar[bool] = False
+    """Whether its answers about ops, types and kernels do not depend on names of nodes, inputs and outputs, and it
+    leaves all arithmetic on values to `Op.evaluate` and `evaluate_ops`; see `Pass.is_structural`. Emission sees the
+    names."""
     tools_decide: ClassVar[bool] = False
     """Whether `accepts` depends on what `toolchain` identifies, as it does where an executable answers."""
     families: ClassVar[tuple[Family, ...]] = ()

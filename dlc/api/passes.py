@@ -45,8 +45,17 @@ class Pass(Configurable, ABC, Generic[S, T]):
     idempotent: ClassVar[bool] = False
     """Whether a second run right after the first changes nothing; tests hold it to that."""
 
+    is_structural: ClassVar[bool] = False
+    """Whether `run` hands names of nodes, inputs and outputs on without looking at them, and leaves all arithmetic on
+    values to `Op.evaluate` and `evaluate_ops`. Models that differ in names alone then share its results, and so do
+    versions of numpy where nothing was evaluated. Weights need no word: who reads a tensor is known."""
+
     computes_other: ClassVar[bool] = False
     """Whether what leaves computes something else than what came, as gradients do: a reference has to follow."""
+
+    def compares(self) -> frozenset[str] | None:
+        """Words that `run` compares names with, and does nothing else with them; None: it may do anything."""
+        return frozenset() if self.is_structural else None
 
     @classmethod
     def with_parts(cls, parts: TrainingParts) -> type[Self]:

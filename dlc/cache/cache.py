@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
@@ -89,6 +89,19 @@ class Cache:
                 if threads > 1:
                     self._flights[key.digest] = (lock, threads - 1)
 
+    @contextmanager
+    def alone(self, key: Key, waiting: Callable[[], None]) -> Generator[bool]:
+        """Let one process at a time make the result of `key`; whether another one may have made it meanwhile.
+
+        `waiting` is called if there is one to wait for. Only processes that read and write the cache wait.
+        """
+        here = self.store.here
+        if self.mode != "rw" or not isinstance(here, LocalStore) or here.access != "rw":
+            yield False
+            return
+        with here.flights.alone(key.digest, waiting) as waited:
+            yield waited or here.has(key.digest, "record")
+
     def lookup(self, key: Key) -> Record | None:
         """The record saved under `key`, if all its outputs are present; else None.
 
@@ -98,7 +111,8 @@ class Cache:
             return None
         record, refusal = (None, "") if self.mode == "refresh" else self._examined(key.digest)
         if record is not None and complete(self.store, record):
-            self._count(Counts(hits=1, ms_saved=record.milliseconds))
+            if not record.leads_on:
+                self._count(Counts(hits=1, ms_saved=record.milliseconds))
             return record
         self._count(replace(Counts(misses=1), **({refusal: 1} if refusal else {})))
         if refusal:

@@ -24,6 +24,7 @@ from dlc.cache.blobs import Blobs
 from dlc.cache.counts import LevelCounts
 from dlc.cache.directory import drop_old_indexes, generations, prepare
 from dlc.cache.envelope import HEADER_SIZE, TABLES, Damaged, Table, seal, unseal
+from dlc.cache.flights import Flights
 from dlc.cache.index import Index
 from dlc.cache.running import Running, forget_past
 from dlc.cache.store import Entry, Store
@@ -60,6 +61,7 @@ class LocalStore:
         self._lock = threading.RLock()  # guards everything below; object files are read outside it
         self._used: dict[str, None] = {}  # rows read since the last flush
         self._running = Running(directory)
+        self.flights = Flights(directory)
         self._index = Index(directory, timeout)
         if problem := prepare(directory, readonly=readonly):
             self.warnings.append(problem)
@@ -278,6 +280,7 @@ class LocalStore:
         with self._lock:
             self._flush_uses()
             self._running.close()
+            self.flights.close()
             self._index.disconnect()
 
     @contextmanager

@@ -16,6 +16,8 @@ from dlc.cache.rows import HEX_NAME
 _VERSION: Final = 1
 PARTS: Final = "parts"
 """Under which `meta` has the digests of the keys of the results that a result was made from, separated by spaces."""
+NEEDS: Final = "needs"
+"""Under which `meta` says what else a key needs to name a result: the record is no result, but leads to some."""
 _SIGNATURE: Final = re.compile(r"[0-9a-f]{128}")
 _MAC: Final = re.compile(r"[0-9a-f]{64}")
 _MAC_KEY: Final = re.compile(r"[0-9a-f]{16}")
@@ -98,6 +100,11 @@ class Record:
     def parts(self) -> tuple[str, ...]:
         """Digests of the keys of the results that it was made from, where they are known."""
         return tuple(word for word in dict(self.meta).get(PARTS, "").split(" ") if HEX_NAME.fullmatch(word))
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether it is no result, but says what else the keys of results have."""
+        return any(name == NEEDS for name, _ in self.meta)
 
     def output(self, name: str) -> str:
         """Digest of one output. KeyError if there is none of that name."""

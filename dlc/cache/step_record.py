@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from dlc.base.diagnostics import of_json, to_json
 from dlc.base.report import Report
@@ -26,6 +26,43 @@ MAX_MISSES = 1000
 """Misses are kept with the result so that `--explain` works on a warm build; more than this would only be noise."""
 
 
+@dataclass(frozen=True)
+class Cover:
+    """What a record says of a state without names and weights, see `dlc.driver.veils`."""
+
+    pattern: str
+    """Digest of what its own digest leaves out: which numbers of names its nodes have."""
+    inputs: frozenset[str] = frozenset()
+    """Names of inputs and parameters that no table has: passes made them."""
+    outputs: frozenset[str] = frozenset()
+    """The same of outputs."""
+    own: bool = False
+    """Whether the table is with the record; else it is that of the state before."""
+    added: str = ""
+    """Digest of the tensors that the step added to the table; "" for none."""
+
+    @classmethod
+    def parse(cls, text: str) -> Cover:
+        """Inverse of `text`. Raises ValueError, KeyError or TypeError."""
+        found = json.loads(text)
+        inputs, outputs = (frozenset(map(str, found[key])) for key in ("inputs", "outputs"))
+        return cls(str(found["pattern"]), inputs, outputs, bool(found["own"]), str(found["added"]))
+
+    @property
+    def text(self) -> str:
+        """As records hold it."""
+        names = {"inputs": sorted(self.inputs), "outputs": sorted(self.outputs)}
+        return json.dumps({"pattern": self.pattern, **names, "own": self.own, "added": self.added})
+
+
+class Covering(Protocol):
+    """Names and weights of a state."""
+
+    def off(self, state: Any) -> Any:
+        """The state with them."""
+        ...
+
+
 @dataclass
 class Handle(Generic[T]):
     """A state by digest; its value is loaded when somebody asks."""
@@ -35,15 +72,40 @@ class Handle(Generic[T]):
     digest: str
     load: Callable[[], T]
     part_digests: PartDigests = ()
-    """Digests of parts of it, which are lines of the keys of the steps that work on it."""
+    """Digests of parts of it, which are lines of the keys of the steps that read them."""
+    cover: Cover | None = None
+    """Of a state without names and weights."""
+    veil: Covering | None = None
+    """These."""
+    _bare: list[T] = field(default_factory=list["T"])
     _value: list[T] = field(default_factory=list["T"])
+
+    @property
+    def bare(self) -> T:
+        """The state as steps work on it, without names and weights."""
+        if not self._bare:
+            self._bare.append(self.load())
+        return self._bare[0]
 
     @property
     def value(self) -> T:
         """The state itself."""
         if not self._value:
-            self._value.append(self.load())
+            self._value.append(self.bare if self.veil is None else self.veil.off(self.bare))
         return self._value[0]
+
+    @property
+    def named_lines(self) -> PartDigests:
+        """Key lines of a step that sees names and weights: with the digest, they are all of the state."""
+        if self.cover is None:
+            return self.part_digests
+        pattern = self.cover.pattern
+        return tuple((label, f"{digest}{f' {pattern}' * (label == 'names')}") for label, digest in self.part_digests)
+
+    def known(self, value: T) -> Handle[T]:
+        """The handle, which has the state already."""
+        self._value.append(value)
+        return self
 
 
 @dataclass(frozen=True)
@@ -106,6 +168,8 @@ class StepRecord(Generic[T]):
             **({"kernels": report.kernels} if report.kernels else {}),
         }
         facts = {"ms": f"{self.milliseconds:.3f}", "kind": handle.kind, "digest": handle.digest, "title": self.title}
+        if handle.cover is not None:
+            facts["cover"] = handle.cover.text
         if report.parts:
             facts[PARTS] = " ".join(report.parts)
         return {**facts, "report": json.dumps(texts), "part_digests": json.dumps(handle.part_digests)}
@@ -122,7 +186,8 @@ class StepRecord(Generic[T]):
             report.jobs = [(str(s), str(of), float(ms), bool(hit)) for s, of, ms, hit in stored.get("jobs", ())]
             report.kernels = {k: (int(c), int(b)) for k, (c, b) in stored.get("kernels", {}).items()}
             parts = tuple((str(label), str(digest)) for label, digest in json.loads(meta["part_digests"]))
-            handle = Handle(meta["kind"], meta["digest"], load, parts)
+            cover = Cover.parse(meta["cover"]) if "cover" in meta else None
+            handle = Handle(meta["kind"], meta["digest"], load, parts, cover)
             ms = record.milliseconds
             return cls(record.key, handle, ms, ms, cached=True, report=report, title=meta["title"])
         except (KeyError, ValueError, TypeError, AttributeError) as e:

@@ -73,7 +73,7 @@ def why(store: Store, key: Key, policy: Policy = EVERYTHING) -> str:
                 return f"{step}: cached, but {CAUSES[cause]}"
             gone = [name for name, digest in record.outputs if not store.has(digest)]
             return f"{step}: " + (f"cached, but its outputs were evicted: {', '.join(gone)}" if gone else "cached")
-        if record.key.step_name == key.step_name:
+        if record.key.step_name == key.step_name and not record.leads_on:
             subject = record.key.value("subject") == key.value("subject")
             rank = (subject, equal_lines(record.key, key), entry.used)
             if rank > best:

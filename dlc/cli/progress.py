@@ -134,7 +134,7 @@ class BuildProgress:
         if not self._line.shows:
             return
         if not running.total:
-            self._line.at(running.step)
+            self._line.at(f"{running.step} {running.subject}".strip())
             return
         what = f"{running.step} {self._named(running.subject)}"
         self._line.at(what, running.step, running.number - 1, running.total)

@@ -162,4 +162,5 @@ _TAKES: Final[Mapping[str, _Takes]] = {
     "cache_levels": _Takes(_list_of(_is_text), "a list of texts", '["https://cache.example/dlc"]'),
     "trusted_keys": _Takes(_list_of(_is_text), "a list of texts", '["ed25519:…"]'),
     "signing_key": _Takes(_maybe(_is_path), "the path of a file", '"key"'),
+    "cache_key": _Takes(_is_text, "a text", 'os.environ.get("DLC_CACHE_KEY", "")'),
 }

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FACTS: Final = ("kind", "digest", "part_digests")
+_FACTS: Final = ("kind", "digest", "part_digests", "cover")
 """What a record says of a state and later keys are made of; times differ, and what people call it may."""
 _SPLIT: Final = (SCHEDULE, EMIT, BUILD)
 """Steps that always run again: their parts, as single kernels, have entries of their own and are met only so."""
@@ -63,6 +63,8 @@ class Auditing(Cache):
             if record is None:
                 self.found.absent += 1
                 return None
+            if record.leads_on:
+                return record
             self.found.met += 1
             if not self._sampled(key):
                 return record

@@ -21,7 +21,7 @@ from dlc.api.training import Bundle, digest_of
 from dlc.api.variants import Variant, Variants
 from dlc.base.budget import Budget, spending
 from dlc.base.diagnostics import DlcError, ExitCode, did_you_mean, error
-from dlc.cache.step_record import Handle, StepRecord
+from dlc.cache.step_record import Handle, PartDigests, StepRecord
 from dlc.driver import steps
 from dlc.driver.pipeline import (
     ACCEPT,
@@ -172,18 +172,13 @@ def joined(
         (end,) = ends.values()
         return end
     parts = {f"function {name}": end.digest for name, end in ends.items()}
-    labels = dict.fromkeys(label for end in ends.values() for label, _ in end.part_digests)
-    part_digests = tuple(
-        (label, digest_of({name: dict(end.part_digests).get(label, "") for name, end in ends.items()}))
-        for label in labels
-    )
 
     def load() -> Bundle:
         plans: dict[str, Plan] = {name: end.value for name, end in ends.items()}
         return program.joined(plans, lambda name: ran[name][0].handle.value, template)
 
     digest = digest_of({**parts, "program": str(program), "model": parsed.key.digest})
-    return Handle(Bundle.kind, digest, load, part_digests)
+    return Handle(Bundle.kind, digest, load, _joined_parts(ends))
 
 
 def with_variants(ran: Mapping[str, list[StepRecord[Any]]], special: Sequence[Special]) -> Handle[Any]:
@@ -193,7 +188,15 @@ def with_variants(ran: Mapping[str, list[StepRecord[Any]]], special: Sequence[Sp
     def load() -> Variants:
         return Variants(ends[GENERAL].value, tuple(Variant(s.sizes, ends[s.name].value) for s in special))
 
-    return Handle(Variants.kind, digest_of({name: end.digest for name, end in ends.items()}), load)
+    digest = digest_of({name: end.digest for name, end in ends.items()})
+    return Handle(Variants.kind, digest, load, _joined_parts(ends))
+
+
+def _joined_parts(ends: Mapping[str, Handle[Any]]) -> PartDigests:
+    """Digests of the names and the weights of several states."""
+    lines = {name: dict(end.named_lines) for name, end in ends.items()}
+    labels = dict.fromkeys(label for own in lines.values() for label in own)
+    return tuple((label, digest_of({name: own.get(label, "") for name, own in lines.items()})) for label in labels)
 
 
 def check_stop(pipeline: ResolvedPipeline, stop_after: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -15,13 +15,15 @@ from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.api.program import Port, Signature
 from dlc.base.allowed import Allowed
 from dlc.base.diagnostics import DlcError, ExitCode
+from dlc.base.table import NAMES, Table, names_bytes, table_of
 from dlc.base.types import Type
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import FILE
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.graph.tensor import Data, FileData, LazyData, Tensor
+from dlc.graph.tensor import Data, FileData, LazyData, MemoryData, Tensor, VeiledData
 from dlc.graph.text import is_inline, parse_graph, print_graph
+from dlc.graph.veil import number_of, stand_in
 
 if TYPE_CHECKING:
     from dlc.graph.tensor import Array
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 State: TypeAlias = Graph | Plan | Artifact
 Payload: TypeAlias = bytes | memoryview | Path
 _TENSOR = "tensor/"
+TENSORS = "tensors"
+"""Payload of a table beside `NAMES`: the list of tensors."""
+_SMALL = 1024
+"""Bytes of a tensor that stands in the list: most models have many of these, and a file for each would take longer."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ def decode(
     names: tuple[str, ...],
     context: Context,
     file: Callable[[str], Payload | None] | None = None,
+    table: Callable[[], Table] = Table,
 ) -> State:
     """The inverse of `encode`.
 
@@ -82,6 +89,7 @@ def decode(
         names: The names of all payloads.
         context: See there.
         file: The same for files of an artifact, which need not be read; `read` by default.
+        table: What numbers of tensors stand for.
 
     Raises:
         Damaged: a payload is missing or does not decode.
@@ -89,7 +97,7 @@ def decode(
     try:
         if kind == "artifact":
             return _decode_artifact(read, names, file or read)
-        graph = _decode_graph(read, names, context)
+        graph = _decode_graph(read, names, context, table)
         return graph if kind == "graph" else parse_plan(graph, _text(read, "plan"))
     except Damaged:
         raise
@@ -107,7 +115,7 @@ def _encode_graph(graph: Graph) -> dict[str, Payload]:
     out: dict[str, Payload] = {"graph": print_graph(graph, origins=True).encode()}
     files: dict[str, list[str | int]] = {}
     for tensor in graph.tensors:
-        if is_inline(tensor):
+        if is_inline(tensor) or isinstance(tensor.data, VeiledData):
             continue
         if isinstance(tensor.data, FileData):
             files[tensor.digest] = [tensor.data.name, tensor.data.offset]
@@ -116,16 +124,18 @@ def _encode_graph(graph: Graph) -> dict[str, Payload]:
     return {**out, "files": _json(files)}
 
 
-def _decode_graph(read: Callable[[str], memoryview | None], names: tuple[str, ...], context: Context) -> Graph:
+def _decode_graph(
+    read: Callable[[str], memoryview | None], names: tuple[str, ...], context: Context, table: Callable[[], Table]
+) -> Graph:
     files: dict[str, list[str | int]] = json.loads(_text(read, "files"))
     stored = frozenset(names)
 
     def tensor(type: Type, digest: str) -> Tensor | None:
         data: Data
+        if (number := number_of(digest)) is not None:
+            return stand_in(table().tensors[number], number)
         if digest in files:
-            name, offset = files[digest]
-            root = context.model.parent if name else context.model
-            data = FileData(root, str(name), int(offset))
+            data = _in_file(context, *files[digest])
         elif _TENSOR + digest in stored:
             data = LazyData(lambda: _array(read, digest, type))
         else:
@@ -133,6 +143,62 @@ def _decode_graph(read: Callable[[str], memoryview | None], names: tuple[str, ..
         return Tensor(type, digest, data)
 
     return parse_graph(_text(read, "graph"), context.ops(), tensor, "cached graph")
+
+
+def encode_table(table: Table) -> dict[str, Payload]:
+    """Names and tensors as named payloads."""
+    return {NAMES: names_bytes(table), **encode_tensors(table.tensors)}
+
+
+def encode_tensors(tensors: Sequence[Tensor]) -> dict[str, Payload]:
+    """Tensors in their order as named payloads: those of the model's files by place, small ones in the list itself."""
+    out: dict[str, Payload] = {}
+    rows: list[list[str | int]] = []
+    for tensor in tensors:
+        row: list[str | int] = [str(tensor.type), tensor.digest]
+        if isinstance(tensor.data, FileData):
+            row += [tensor.data.name, tensor.data.offset]
+        else:
+            content = np.ascontiguousarray(tensor.array()).reshape(-1).view(np.uint8).data
+            if content.nbytes <= _SMALL:
+                row.append(bytes(content).hex())
+            else:
+                out[_TENSOR + tensor.digest] = content
+        rows.append(row)
+    return {TENSORS: json.dumps(rows, separators=(",", ":")).encode(), **out}
+
+
+def decode_table(read: Callable[[str], memoryview | None], context: Context, given: Table | None = None) -> Table:
+    """The inverse of `encode_table`; where tensors are added to a given table, that of `encode_tensors`.
+
+    Raises Damaged.
+    """
+    try:
+        rows: list[list[Any]] = json.loads(_text(read, TENSORS))
+        tensors = tuple(_row(read, context, *row) for row in rows)
+        if given is not None:
+            return replace(given, tensors=(*given.tensors, *tensors))
+        return replace(table_of(_text(read, NAMES).encode()), tensors=tensors)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise Damaged(f"cached table of weights does not decode: {problem!r}") from problem
+
+
+def _row(read: Callable[[str], memoryview | None], context: Context, text: str, digest: str, *place: Any) -> Tensor:
+    of = Type.parse(text)
+    data: Data
+    match place:
+        case (str(name), int(offset)):
+            data = _in_file(context, name, offset)
+        case (str(content),):
+            found = np.frombuffer(bytes.fromhex(content), of.dtype.numpy).reshape(of.shape)
+            data = MemoryData(found)
+        case _:
+            data = LazyData(lambda: _array(read, digest, of))
+    return Tensor(of, digest, data)
+
+
+def _in_file(context: Context, name: str | int, offset: str | int) -> FileData:
+    return FileData(context.model.parent if name else context.model, str(name), int(offset))
 
 
 def _array(read: Callable[[str], memoryview | None], digest: str, type: Type) -> Array:

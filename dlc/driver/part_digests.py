@@ -6,12 +6,10 @@ of generated code; and `dlc cache why` can say that only the weights differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from hashlib import blake2b
-
 from dlc.api.artifact import Artifact
 from dlc.api.plan import Plan
 from dlc.cache.step_record import PartDigests
+from dlc.driver.veils import digest_of
 from dlc.graph.graph import Graph
 
 
@@ -23,13 +21,4 @@ def part_digests(state: Graph | Plan | Artifact) -> PartDigests:
     weights = (tensor.digest for tensor in graph.tensors)
     names = (name for each in graph.graphs for op in each.ops for name in ("", *graph.origin(op)))
     ports = (*(i.name for i in graph.inputs), "", *graph.names)
-    return ("weights", _digest(weights)), ("names", _digest((*ports, *names)))
-
-
-def _digest(parts: Iterable[str]) -> str:
-    h = blake2b(digest_size=16)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        h.update(f"{len(data)} ".encode())
-        h.update(data)
-    return h.hexdigest()
+    return ("weights", digest_of(weights)), ("names", digest_of((*ports, *names)))

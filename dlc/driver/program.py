@@ -57,11 +57,12 @@ class Compiler:
         ops: Sequence[str | Path] = (),
         trusted_keys: Sequence[str] = (),
         signing_key: str | Path | None = None,
+        cache_key: str = "",
         levels: Sequence[str] = (),
     ) -> Compiler:
         """All installed plugins and the op packs in `ops`, no configuration file, and the cache in a directory.
 
-        By default that is the user's. `trusted_keys`, `signing_key` and `levels` as for `dlc.compile`.
+        By default that is the user's. `trusted_keys`, `signing_key`, `cache_key` and `levels` as for `dlc.compile`.
         """
         from dlc.base.cache_levels import Levels, parse_levels
         from dlc.cache import open_cache
@@ -70,7 +71,7 @@ class Compiler:
         from dlc.plugins.discovery import load_registry
 
         directory = None if cache_dir is None else Path(cache_dir)
-        policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key), UserKey())
+        policy = policy_of(trusted_keys, "", None if signing_key is None else Path(signing_key), UserKey(cache_key))
         registry = load_registry(packs=map(Path, ops))
         try:
             behind = Levels(parse_levels(levels))
@@ -210,6 +211,7 @@ def build(
     cache: CacheMode = "rw",
     trusted_keys: Sequence[str] = (),
     signing_key: str | Path | None = None,
+    cache_key: str = "",
 ) -> Program:
     """Compile a model and load the program, as `dlc build` and `dlc.load` do.
 
@@ -226,6 +228,7 @@ def build(
         cache: How the cache is used, as for `--cache`.
         trusted_keys: Public keys, as for cache.trusted-keys; () uses all results, whoever made them.
         signing_key: File of the private key that signs results, as for DLC_CACHE_SIGNING_KEY.
+        cache_key: Secret text that says whose results are used, as DLC_CACHE_KEY, which only the command line reads.
 
     Returns:
         The program, loaded: called with arrays by input name, it returns arrays by output name.
@@ -234,7 +237,8 @@ def build(
         DlcError: the model cannot be read or built, or an argument is of the wrong kind or not known.
     """
     arguments.check(**{name: value for name, value in locals().items() if name != "model"})
-    compiler = Compiler.open(cache_dir, cache, ops=ops, trusted_keys=trusted_keys, signing_key=signing_key)
+    keys: dict[str, Any] = {"trusted_keys": trusted_keys, "signing_key": signing_key, "cache_key": cache_key}
+    compiler = Compiler.open(cache_dir, cache, ops=ops, **keys)
     try:
         place = None if output is None else Path(output)
         said = arguments.target_text(target, compiler.registry)

@@ -8,17 +8,20 @@ This is only a shorter way to the records: whatever does not fit, the build goes
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import DlcError
 from dlc.base.libraries import names_in, versions
+from dlc.base.table import NAMES, Table, table_of
 from dlc.cache import Cache, Key, Record
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import StepRecord, files_of
+from dlc.driver.veils import told_report
 
 if TYPE_CHECKING:
     from dlc.plugins.plugin import Plugin
@@ -148,7 +151,27 @@ def _replay(cache: Cache, found: Circumstances, records: Sequence[Record], funct
     if head is None or not files:
         return None
     description = cast("dict[str, Any]", json.loads(head))
-    return Replay(found, tuple(map(_step, records, functions)), files, description["entry"], description["facts"])
+    steps = tuple(_steps(cache, records, functions))
+    return Replay(found, steps, files, description["entry"], description["facts"])
+
+
+def _steps(cache: Cache, records: Sequence[Record], functions: Sequence[str]) -> Iterator[StepRecord[Any]]:
+    """The steps, with the names of this model in what they say: their records may be shared with other models."""
+    tables: dict[str, str] = {}
+    for record, function in zip(records, functions, strict=True):
+        step = _step(record, function)
+        if step.handle.cover is not None and step.handle.cover.own:
+            tables[function] = dict(record.outputs)[NAMES]
+        elif own := tables.get(function) or tables.get(""):
+            step = replace(step, report=told_report(step.report, partial(_table, cache, own)))
+        yield step
+
+
+def _table(cache: Cache, names: str) -> Table:
+    content = cache.read(names)
+    if content is None:
+        raise Damaged("names are gone from the cache")
+    return table_of(content)
 
 
 def _step(record: Record, function: str) -> StepRecord[Any]:

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
@@ -26,9 +24,12 @@ from dlc.base.code_digest import code_digest
 from dlc.base.diagnostics import DlcError, ExitCode, Location, error
 from dlc.base.libraries import versions
 from dlc.base.report import Report
+from dlc.base.table import Table
+from dlc.base.uses import NUMPY, noting
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import Handle, StepRecord
-from dlc.files.hashing import OwnedFile, content_sha256
+from dlc.driver.veils import Veil, lines_of, needs_meta, needs_of, restored, told, told_report
+from dlc.files.hashing import OwnedFile
 from dlc.files.inputs import Inputs, active
 from dlc.version import __version__
 
@@ -46,6 +47,8 @@ Done: TypeAlias = tuple[bytes, bool, float]
 Lines = tuple[tuple[str, str], ...]
 """(label, value) pairs of a key."""
 
+WAITS = "waits for another process that does the same"
+"""What is shown of a step or sub-step in place of its subject."""
 _FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
@@ -62,6 +65,11 @@ class Stage(Generic[S, T]):
     """Further key lines: ("toolchain", …)."""
     title: str = ""
     """What people call it: its spec text without options that have their defaults."""
+    compares: frozenset[str] | None = None
+    """Words that names of inputs, outputs and parameters are compared with; all else that a name does is to be handed
+    on. None: names are read, so that all of them are in the key."""
+    numpy: bool = True
+    """Whether the code calls numpy itself; else only what evaluates ops does, which notes it."""
 
 
 class StepFailed(Exception):
@@ -126,43 +134,89 @@ class Session:
             given: Its input.
             function: See `StepRecord.function`.
         """
-        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", (*stage.extra, *given.part_digests))
         with self.inputs.active():
-            done = replace(self._looked_up(stage, given, key), function=function)
+            done = replace(self._stepped(stage, given), function=function)
         for observer in self.observers:
             observer(done)
         return done
 
-    def _looked_up(self, stage: Stage[S, T], given: Handle[S], key: Key) -> StepRecord[T]:
-        start = time.perf_counter()
-        with self.cache.flight(key):
-            record = self.cache.lookup(key)
-            if record is not None:
-                with suppress(Damaged):
-                    found = self._found(stage, given, key, record)
-                    return replace(found, milliseconds=(time.perf_counter() - start) * 1000)
-            return self._made(stage, given, key)[0]
+    def _stepped(self, stage: Stage[S, T], given: Handle[S]) -> StepRecord[T]:
+        """The result without names, where the stage may do without and they would have changed nothing."""
+        veil = given.veil
+        if isinstance(veil, Veil) and stage.compares is not None and not veil.has(stage.compares):
+            done = self._looked_up(self._asked(stage, given, bare=True))
+            cover = done.handle.cover
+            if cover is None or not veil.clashes(cover):
+                return replace(done, report=told_report(done.report, lambda: veil.table))
+        return self._looked_up(self._asked(stage, given, bare=False))
 
-    def _made(self, stage: Stage[S, T], given: Handle[S], key: Key) -> Made[T]:
+    def _asked(self, stage: Stage[S, T], given: Handle[S], *, bare: bool) -> _Asked[S, T]:
+        lines = (("names", given.cover.pattern),) if bare and given.cover is not None else given.named_lines
+        numpy = (("library", versions((NUMPY,))),) if stage.numpy else ()
+        extra = (*numpy, *stage.extra, *lines)
+        key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", extra)
+        return _Asked(stage, given, bare, key)
+
+    def _looked_up(self, asked: _Asked[S, T]) -> StepRecord[T]:
+        start = time.perf_counter()
+        with self.cache.flight(asked.key):
+            asked, record = self._followed(asked)
+            if (found := self._known(asked, record, start)) is not None:
+                return found
+            title = asked.stage.title or asked.stage.spec
+            with self.cache.alone(asked.key, lambda: self.on_start(Running(title, WAITS))) as others:
+                if others:
+                    asked, record = self._followed(asked)
+                    if (found := self._known(asked, record, start)) is not None:
+                        return found
+                return self._made(asked)[0]
+
+    def _known(self, asked: _Asked[S, T], record: Record | None, start: float) -> StepRecord[T] | None:
+        if record is not None:
+            with suppress(Damaged):
+                return replace(self._found(asked, record), milliseconds=(time.perf_counter() - start) * 1000)
+        return None
+
+    def _followed(self, asked: _Asked[S, T]) -> tuple[_Asked[S, T], Record | None]:
+        """The key with all that records say that it needs, and what is there."""
+        while (record := self.cache.lookup(asked.key)) is not None:
+            if (needs := needs_of(record)) is None:
+                return asked, record
+            with suppress(Damaged, ValueError):
+                if not needs <= asked.needs:
+                    asked = asked.with_needs(needs)
+                    continue
+            break  # of another version
+        return asked, None
+
+    def _made(self, asked: _Asked[S, T]) -> Made[T]:
         """The result of running the stage, saved under its key."""
+        stage, given = asked.stage, asked.given
         self.on_start(Running(stage.title or stage.spec))
-        value_in = given.value  # loading it may run an earlier step again; that is not this step's time
-        record, payloads = self._run(stage, value_in, key)
+        value_in = given.bare if asked.bare else given.value  # loading it may run an earlier step again
+        record, payloads, asked = self._run(asked, value_in)
         if not record.report.passing:
-            self.cache.save(key, payloads, record.to_meta())
+            self.cache.save(asked.key, payloads, record.to_meta())
         return record, payloads
 
-    def _run(self, stage: Stage[S, T], value: S, key: Key) -> Made[T]:
+    def _run(self, asked: _Asked[S, T], value: S) -> tuple[StepRecord[T], Mapping[str, Payload], _Asked[S, T]]:
         """Run the stage and encode what it gave, which is no state when a plugin does not keep to its interface."""
         from dlc.plugins.owner import origin_of, owner_of
 
+        stage, table = asked.stage, asked.table
+
+        def nodes_of(problem: BaseException) -> tuple[str, ...]:
+            return tuple(map(table().text, origin_of(problem, value)))
+
         try:
             with budget.at(stage.title or stage.spec):
-                return _make(stage, value, key)
+                return self._making(asked, value)
         except DlcError as problem:
             if problem.diagnostics[0].code == budget.CODE:
-                raise _at_node(problem, origin_of(problem, value)) from None
+                raise _at_node(told(problem, table), nodes_of(problem)) from None
             if problem.exit_code is not ExitCode.BUG or owner_of(problem, stage.package) is None:
+                if (named := told(problem, table)) is not problem:
+                    raise named from problem.__cause__
                 raise
             broken: BaseException = problem
         # Anything else is a bug, and so is a step that ends the process: it is re-raised with the input that reproduces
@@ -171,9 +225,28 @@ class Session:
             if isinstance(bug, OSError) and bug.errno in _FULL:
                 raise _no_space(stage.spec, bug) from None
             broken = bug
-        raise StepFailed(stage.spec, _readable(value), stage.package, origin_of(broken, value)) from broken
+        raise StepFailed(stage.spec, _readable(asked.given.value), stage.package, nodes_of(broken)) from broken
 
-    def _found(self, stage: Stage[S, T], given: Handle[S], key: Key, record: Record) -> StepRecord[T]:
+    def _making(self, asked: _Asked[S, T], given: S) -> tuple[StepRecord[T], Mapping[str, Payload], _Asked[S, T]]:
+        """What a stage gives, as value and as bytes, and what its key then is."""
+        from dlc.driver.stored import stored
+
+        stage, report = asked.stage, Report()
+        start = time.perf_counter()
+        with noting() as noted:
+            value = stage.run(given, report)
+        _check_size(value)
+        elapsed = (time.perf_counter() - start) * 1000
+        handle, payloads = stored(cast("State", value), asked.given, bare=asked.bare, reads=noted)
+        more = frozenset(noted) - asked.needs - ({NUMPY} if stage.numpy else set[str]())
+        if more:
+            if not report.passing:
+                self.cache.save(asked.key, {}, needs_meta(more))
+            asked = asked.with_needs(more)
+        report.parts += asked.before  # who keeps the result keeps what leads to it
+        return StepRecord(asked.key, handle, elapsed, elapsed, report=report, title=stage.title), payloads, asked
+
+    def _found(self, asked: _Asked[S, T], record: Record) -> StepRecord[T]:
         """What a record says. Raises Damaged where it is not that of a step."""
         objects = dict(record.outputs)
         remade: list[Made[T]] = []
@@ -183,7 +256,7 @@ class Session:
             # What the record promised is lost or unreadable. Nothing but time depends on it: the step runs again.
             with lock, self.inputs.active():
                 if not remade:
-                    remade.append(self._made(stage, given, key))
+                    remade.append(self._made(asked))
             return remade[0]
 
         def read(name: str) -> memoryview | None:
@@ -198,14 +271,31 @@ class Session:
         def load() -> T:
             from dlc.driver.codec import decode
 
+            table = handle.veil.load if isinstance(handle.veil, Veil) else Table
             try:
                 with self.inputs.active():
-                    return cast("T", decode(found.handle.kind, read, tuple(objects), self.context, file))
+                    state = decode(handle.kind, read, tuple(objects), self.context, file, table)
+                    return cast("T", state)
             except Damaged:
-                return again()[0].handle.value
+                return again()[0].handle.bare
+
+        def lost_table() -> Table:
+            made = again()[0].handle.veil
+            return made.table if isinstance(made, Veil) else Table()
 
         found = StepRecord[T].of(record, load)
-        return found
+        handle = restored(found.handle, asked.given, lambda given: self._table(read, given, lost_table))
+        return replace(found, handle=handle)
+
+    def _table(self, read: Callable[[str], memoryview | None], given: Table | None, lost: Callable[[], Table]) -> Table:
+        """The table that a record has, or the given one with what the record adds to it."""
+        from dlc.driver.codec import decode_table
+
+        try:
+            with self.inputs.active():
+                return decode_table(read, self.context, given)
+        except Damaged:
+            return lost()
 
     # ---- sub-steps: what backends build in parallel ----
     def run_jobs(self, jobs: Sequence[Job], report: Report, code: Lines = ()) -> list[bytes]:
@@ -251,33 +341,51 @@ class Session:
 
     def _job(self, job: Job, key: Key, running: Running) -> Done:
         with self.cache.flight(key):
-            record = self.cache.lookup(key)
-            for _, digest in record.outputs if record is not None else ():
-                content = self.cache.read(digest)
-                if content is not None and record is not None:
-                    return content, True, record.milliseconds
-            self.on_start(running)
-            start = time.perf_counter()
-            made = job.make()
-            ms = (time.perf_counter() - start) * 1000
-            self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
-            return made, False, ms
+            if (found := self._job_result(key)) is not None:
+                return found
+            with self.cache.alone(key, lambda: self.on_start(replace(running, subject=WAITS))) as others:
+                if others and (found := self._job_result(key)) is not None:
+                    return found
+                self.on_start(running)
+                start = time.perf_counter()
+                made = job.make()
+                ms = (time.perf_counter() - start) * 1000
+                self.cache.save(key, {"result": made}, {"ms": f"{ms:.3f}", "subject": job.subject})
+                return made, False, ms
+
+    def _job_result(self, key: Key) -> Done | None:
+        record = self.cache.lookup(key)
+        for _, digest in record.outputs if record is not None else ():
+            content = self.cache.read(digest)
+            if content is not None and record is not None:
+                return content, True, record.milliseconds
+        return None
 
 
-def _make(stage: Stage[S, T], given: S, key: Key) -> Made[T]:
-    """What a stage gives, as value and as bytes."""
-    from dlc.driver.codec import encode, kind_of
-    from dlc.driver.part_digests import part_digests
+@dataclass(frozen=True)
+class _Asked(Generic[S, T]):
+    """A step on an input, and its key as far as it is known."""
 
-    report = Report()
-    start = time.perf_counter()
-    value = stage.run(given, report)
-    _check_size(value)
-    elapsed = (time.perf_counter() - start) * 1000
-    state = cast("State", value)
-    payloads = encode(state)
-    handle = Handle(kind_of(state), _digest(state, payloads), lambda: value, part_digests(state))
-    return StepRecord(key, handle, elapsed, elapsed, report=report, title=stage.title), payloads
+    stage: Stage[S, T]
+    given: Handle[S]
+    bare: bool
+    """Whether it runs without names and weights."""
+    key: Key
+    needs: frozenset[str] = frozenset()
+    """What of these, and of libraries, its key has none the less."""
+    before: tuple[str, ...] = ()
+    """Digests of the keys that it was found by."""
+
+    def table(self) -> Table:
+        """The names and weights that are left out."""
+        return self.given.veil.table if self.bare and isinstance(self.given.veil, Veil) else Table()
+
+    def with_needs(self, needs: frozenset[str]) -> _Asked[S, T]:
+        """With more in the key. Raises Damaged where the input has nothing of the kind."""
+        from dlc.cache import Key
+
+        key = Key((*self.key.lines, *lines_of(needs - self.needs, self.table())))
+        return replace(self, key=key, needs=self.needs | needs, before=(*self.before, self.key.digest))
 
 
 def _check_size(state: object) -> None:
@@ -303,7 +411,7 @@ def code_lines(*packages: str) -> Lines:
     others = [p for p in dict.fromkeys(packages) if p != "dlc"]
     lines = [("code", f"dlc {__version__} {code_digest('dlc')[:32]}")]
     lines += [("code", f"{p} {code_digest(p)[:32]}") for p in others]
-    return (*lines, ("library", versions(("numpy",))))
+    return tuple(lines)
 
 
 def job_key(job: Job, code: Lines = ()) -> Key:
@@ -341,16 +449,6 @@ def _no_space(spec: str, problem: OSError) -> DlcError:
         f"{spec.partition('{')[0]}: its files cannot be written: {problem.strerror}",
         help="free space in the directories of temporary files (TMPDIR) and of the cache (--cache-dir), or set others",
     )
-
-
-def _digest(state: State, outputs: Mapping[str, Payload]) -> str:
-    if not isinstance(state, Artifact):
-        return state.digest
-    h = sha256()
-    for name, content in sorted(outputs.items(), key=itemgetter(0)):
-        # Digests of equal length keep what belongs to one file apart from the next one's name.
-        h.update(f"{name}\0{content_sha256(content)}\0".encode())
-    return h.hexdigest()[:32]
 
 
 def _view(payload: Payload) -> memoryview:

@@ -106,9 +106,14 @@ def apply(step: Step) -> BuildStep:
             report.count("nodes", len(result.ops))
         return result
 
-    spec = str(step.stage)
-    extra = lambda: _code(step.stage.packages)  # noqa: E731
-    return BuildStep(step.name, spec, lambda _: Stage(spec, step.package, run, extra(), title=step.stage.brief))
+    spec, numpy = str(step.stage), not step.stage.is_structural
+
+    def stage(session: Session) -> Stage[Any, Any]:
+        del session
+        extra = _code(step.stage.packages)
+        return Stage(spec, step.package, run, extra, step.stage.brief, step.stage.compares(), numpy)
+
+    return BuildStep(step.name, spec, stage)
 
 
 def accept(backend: Backend, package: str) -> BuildStep:
@@ -240,13 +245,20 @@ def _of_backend(
 ) -> BuildStep:
     """A step that a backend does, with what else its result depends on."""
     spec, title = f"{word} {backend.placeless}", f"{word} {backend.placeless.brief}"
-    return BuildStep(word, spec, lambda session: Stage(spec, package, run(session), tuple(extra()), title))
+    structural = backend.is_structural
+    compares = frozenset[str]() if structural and word not in (EMIT, BUILD) else None
+
+    def stage(session: Session) -> Stage[Any, Any]:
+        return Stage(spec, package, run(session), tuple(extra()), title, compares, not structural)
+
+    return BuildStep(word, spec, stage)
 
 
 def with_jobs(backend: Backend, package: str, session: Session, report: Report) -> Backend:
     """The backend with sub-steps whose keys hold the code that makes text."""
     packages = (p for family in backend.families for p in family.packages)
-    return backend.with_workshop(SessionWorkshop(session, report, code_lines(package, *packages)))
+    code = (*code_lines(package, *packages), ("library", versions(("numpy",))))
+    return backend.with_workshop(SessionWorkshop(session, report, code))
 
 
 def _families(backend: Backend) -> Lines:

@@ -61,6 +61,8 @@ class Past:
         self._by_step: dict[str, list[tuple[float, Record]]] = {}
         self._own: set[str] = set()
         for entry, record in records(cache.store):
+            if record.leads_on:
+                continue
             self._by_step.setdefault(record.key.step_name, []).append((entry.used, record))
             if record.key.step_name == "request" and record.key.value("subject") == model:
                 self._own |= steps_of(record)

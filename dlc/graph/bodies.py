@@ -9,7 +9,7 @@ no pass has to look into a body to see what an op depends on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,7 @@ CONDITION = Type(bool_, ())
 class Region(Op, abstract=True):
     """Base of ops that run the graphs which they hold."""
 
+    exact: ClassVar[bool] = True
     runs = True
 
     def evaluate_by(self, run: Run, *args: Array) -> tuple[Array, ...]:

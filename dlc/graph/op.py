@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, wraps
 from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeAlias, cast, dataclass_transform
 
@@ -20,7 +20,9 @@ from dlc.base.budget import tick
 from dlc.base.extents import Dim
 from dlc.base.extents import symbols as symbols_in
 from dlc.base.polynomials import Symbol
+from dlc.base.table import quoted
 from dlc.base.types import DType, Type
+from dlc.base.uses import NUMPY, used
 from dlc.graph.tensor import Array, Tensor
 from dlc.graph.walk import evaluate_ops
 from dlc.kernel.define import Comp, ShapeError, element_type, kernel_of
@@ -70,10 +72,7 @@ def attr_text(value: Any) -> str:
             raise TypeError(f"{type(value).__name__} is not an attribute type")
 
 
-def quote(text: str) -> str:
-    """A string literal in ASCII: everything that is not printable ASCII is escaped."""
-    escape = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return '"' + "".join(escape.get(c, c if " " <= c <= "~" else f"\\u{{{ord(c):x}}}") for c in text) + '"'
+quote = quoted
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -101,6 +100,8 @@ class Op:
     body_names: ClassVar[tuple[str, ...]]
     """The attributes that are graphs. An op that has any is computed at run time, even if all its operands are
     constant: nobody knows how long that takes."""
+    exact: ClassVar[bool] = False
+    """Whether an `evaluate` of its own gives the same bits with every numpy: it places elements, compares or counts."""
     digest: str
     """Content digest, 32 hexadecimal digits: of the op's name, its attributes and its operands' digests. Ops with equal
     digests are equal; two nodes of a model that compute the same are one op."""
@@ -110,6 +111,8 @@ class Op:
 
     def __init_subclass__(cls, abstract: bool = False) -> None:
         cls.is_abstract = abstract
+        if "evaluate" in vars(cls) and not vars(cls).get("exact", False):  # what it inherits says nothing of its own
+            cls.evaluate = _noted(cls.evaluate)
         cls.text_name = _CAMEL.sub("_", cls.__name__).lower()
         dataclass(frozen=True, eq=False, repr=False)(cls)
         declared = fields(cast("Any", cls))  # type checkers see a plain class until the line above has run
@@ -358,6 +361,18 @@ class Op:
             object.__setattr__(moved, name, value)
         object.__setattr__(moved, "digest", moved._digest())
         return moved
+
+
+def _noted(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """An `evaluate` that computes with numpy itself: results that are floats are those of its version."""
+
+    @wraps(evaluate)
+    def noted(self: Op, *args: Array) -> Any:
+        if any(t.dtype.is_float for t in self.types):
+            used(NUMPY)
+        return evaluate(self, *args)
+
+    return noted
 
 
 def _dims(values: Iterable[Any]) -> Iterator[Dim]:

@@ -18,7 +18,7 @@ from dlc.kernel.expr import Apply, Const, Expr, Load, apply
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Param
 from dlc.kernel.rounding import rounded_body
-from dlc.kernel.scalar import SCALARS
+from dlc.kernel.scalar import SCALARS, note_library
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -51,6 +51,7 @@ class Pointwise(Op, abstract=True):
     A subclass names its scalar function as `fn`, or composes several in `scalar`.
     """
 
+    exact: ClassVar[bool] = True
     fn: ClassVar[str]
 
     def scalar(self, *values: Expr) -> Expr:
@@ -115,6 +116,8 @@ def _value(e: Expr, kernel: Kernel, env: Mapping[str, Array], like: DType | None
             found = next((d for a in values if (d := kernel.dtype_of(a)) is not None), None)
             inner = found or (None if rule == "bool" else like)
             first = (_value(args[0], kernel, env, None),) if rule == "select" else ()
-            return np.asarray(SCALARS[fn].value(*first, *(_value(a, kernel, env, inner) for a in values)))
+            arrays = (*first, *(_value(a, kernel, env, inner) for a in values))
+            note_library(fn, arrays)
+            return np.asarray(SCALARS[fn].value(*arrays))
         case _:
             raise AssertionError(e)

@@ -27,6 +27,7 @@ class Input(Op):
     `allowed` is what its integers may be because something is chosen by them, as `Allowed.text`; "" is anything.
     """
 
+    exact: ClassVar[bool] = True
     name: str
     of: Type
     role: Role = "data"
@@ -61,6 +62,7 @@ class Constant(Op):
     Passes that need no parameters drop the names, and equal constants are one again.
     """
 
+    exact: ClassVar[bool] = True
     tensor: Tensor
     name: str = ""
 
@@ -74,6 +76,7 @@ class Constant(Op):
 class Splat(Op):
     """One value in every element; it never takes memory, however large its shape."""
 
+    exact: ClassVar[bool] = True
     value: bool | int | float
     of: Type
 
@@ -105,6 +108,7 @@ def _element(value: bool | int | float, dtype: DType) -> bool | int | float:
 class Call(Op):
     """A kernel applied to values: user kernels, lowered ops and fused groups are all this one op."""
 
+    exact: ClassVar[bool] = True
     runs: ClassVar[bool] = True
     body: Kernel
     args: tuple[Op, ...] = ()
@@ -165,6 +169,7 @@ class Copy(Call):
 class Item(Op):
     """One result of an op that has several."""
 
+    exact: ClassVar[bool] = True
     of: Op
     index: int
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from dlc.base.diagnostics import Location, error, escape
 from dlc.base.types import Array, DType, Type, dtype_of_numpy
+from dlc.base.uses import UNIFORM, WEIGHT, used
 from dlc.files.inputs import InputFile, Inputs, active, active_or_none
 
 
@@ -95,6 +96,19 @@ class LazyData:
 
 
 @dataclass(frozen=True)
+class VeiledData:
+    """The elements of a tensor that stands for any of its type, until somebody reads them; see `dlc.graph.veil`."""
+
+    real: Tensor
+    number: int
+
+    def array(self, type: Type) -> Array:
+        """See `Data.array`. It is noted: who reads depends on what is there."""
+        used(f"{WEIGHT} {self.number}")
+        return self.real.data.array(type)
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A constant: equal type and digest mean equal bits."""
 
@@ -129,6 +143,20 @@ class Tensor:
     def array(self) -> Array:
         """The elements, read-only."""
         return self.data.array(self.type)
+
+    def repeated(self) -> Array | None:
+        """The first element, if all have its bits, else None; of no elements, too.
+
+        Cheaper for caches than `array`: who asks depends on the answer alone.
+        """
+        if isinstance(self.data, VeiledData):
+            used(f"{UNIFORM} {self.data.number}")
+            return self.data.real.repeated()
+        elements = self.array().reshape(-1)
+        if not elements.size:
+            return None
+        bits = elements.view(f"u{elements.dtype.itemsize}")
+        return elements[:1] if bool(np.all(bits == bits[0])) else None
 
 
 def digest_of_data(type: Type, array: Array) -> str:

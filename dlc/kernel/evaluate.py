@@ -14,10 +14,11 @@ import numpy as np
 
 from dlc.base.budget import charge_elements, limit
 from dlc.base.types import Array, DType, in_compute_type
+from dlc.base.uses import NUMPY, used
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.nest import LITERAL_DTYPES, Nest, converted_dtype
-from dlc.kernel.scalar import SCALARS, combine_at, combine_runs, result_dtype
+from dlc.kernel.scalar import SCALARS, combine_at, combine_runs, note_library, result_dtype
 
 # Points of the iteration space that are held at once: 2^20 points of a few 8-byte temporaries are some tens of MB.
 SLAB_POINTS = 1 << 20
@@ -25,6 +26,8 @@ SLAB_POINTS = 1 << 20
 
 Functions = Mapping[str, Callable[..., Any]]
 """Name of a scalar function → its value on arrays."""
+_ROUNDING: Final = ("add", "mul")
+"""Reductions that depend on their order."""
 _PLAIN: Final[Functions] = {name: scalar.value for name, scalar in SCALARS.items()}
 
 
@@ -51,6 +54,7 @@ class Arithmetic:
     def applied(self, fn: str, dtype: DType | None, *values: Array) -> Array:
         """A scalar function of values that have the type `dtype` (None: not known, of literals only)."""
         del dtype
+        note_library(fn, values)
         return np.asarray(self.functions[fn](*values))
 
     def kept(self, value: Array, dtype: DType) -> Array:
@@ -68,11 +72,15 @@ class Arithmetic:
     def combined_at(self, fn: str, dtype: DType, out: Array, index: tuple[Array, ...], value: Array) -> None:
         """out[index] = fn(out[index], value), for every index in turn."""
         del dtype
+        if fn in _ROUNDING and out.dtype.kind not in "biu":
+            used(NUMPY)  # in which order it adds
         combine_at(fn, out, index, value)
 
     def combined_runs(self, fn: str, dtype: DType, values: Array, starts: Array) -> Array:
         """What each run of rows that begins at one of `starts` is combined into."""
         del dtype
+        if fn in _ROUNDING and values.dtype.kind not in "biu":
+            used(NUMPY)
         return combine_runs(fn, values, starts)
 
 

@@ -13,7 +13,7 @@ values: a cast turns the cotangent into the argument's type, and `select` hands 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from dlc.base.types import DTYPES, Array, DType, bool_, in_compute_type
+from dlc.base.uses import NUMPY, used
 from dlc.kernel.expr import Const, Expr, apply, select
 
 Rule = Literal["same", "bool", "select", "cast", "bits"]
@@ -153,6 +154,12 @@ def _rounding(fn: Callable[..., Any]) -> Callable[..., Any]:
     return value
 
 
+def note_library(fn: str, values: Iterable[Array]) -> None:
+    """Note that a function is computed whose last bits are up to numpy."""
+    if fn in LIBRARY and any(v.dtype.kind not in "biu" for v in values):
+        used(NUMPY)
+
+
 def combine_at(fn: str, out: Array, index: tuple[Array, ...], value: Array) -> None:
     """out[index] = fn(out[index], value), for every index in turn; narrow elements are rounded once, at the end."""
     wide = in_compute_type(out)
@@ -278,6 +285,11 @@ _TABLE: Final = (
 )
 
 SCALARS: Final[dict[str, Scalar]] = {s.name: s for s in _TABLE}
+_WAVES: Final = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+LIBRARY: Final = frozenset(
+    ("exp", "log", "log1p", "pow", "mod", "fmod", "erf", *_WAVES, *(f"a{name}" for name in _WAVES))
+)
+"""Functions of floats whose last bits are up to whoever computes them; IEEE 754 says what all others give."""
 _UFUNCS: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 """Those that reduce."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from dlc.base.allowed import check_found
 from dlc.base.extents import NAME, Dim, capacity, symbols
@@ -19,6 +19,7 @@ class Checked(Op):
     `name` is what messages and the interface in C call the number.
     """
 
+    exact: ClassVar[bool] = True
     x: Op
     found: Op
     name: str

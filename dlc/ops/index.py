@@ -7,7 +7,7 @@ subscripts come from the user's input, and no input may make a program read outs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ def _check_elements(x: Op, indices: Op, axis: int) -> None:
 class Gather(Op):
     """y = x with dimension `axis` replaced by those of indices: y[…,j…,…] = x[…,indices[j…],…] (numpy.take)."""
 
+    exact: ClassVar[bool] = True
     x: Op
     indices: Op
     axis: int = 0
@@ -91,6 +92,7 @@ class Pick(Gather):
 class GatherElements(Op):
     """y[i…] = x[i…] with subscript `axis` replaced by indices[i…]; y has the shape of indices."""
 
+    exact: ClassVar[bool] = True
     x: Op
     indices: Op
     axis: int = 0
@@ -118,6 +120,7 @@ class GatherElements(Op):
 class GatherNd(Op):
     """y[b…,j…,r…] = x[b…, indices[b…,j…,:]…, r…] with `batch` leading dimensions b in common (ONNX GatherND 13)."""
 
+    exact: ClassVar[bool] = True
     x: Op
     indices: Op
     batch: int = 0
@@ -178,6 +181,7 @@ class Trilu(Op):
     Diagonals count from the main one upward; `by`, a single integer, is added to k.
     """
 
+    exact: ClassVar[bool] = True
     x: Op
     upper: bool = True
     k: int = 0

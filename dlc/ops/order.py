@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ class Rank(Op):
     any number. The definition compares all pairs; loops keep a heap (`schedules/ranking.py`).
     """
 
+    exact: ClassVar[bool] = True
     x: Op
     axis: int = 0
     largest: bool = True

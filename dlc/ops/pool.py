@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -74,6 +74,8 @@ class _Windows(Op, abstract=True):
 
 class MaxPool(_Windows):
     """y[n,c,o] = max over the window's elements inside the data (ONNX MaxPool 12, first output)."""
+
+    exact: ClassVar[bool] = True
 
     def define(self, *params: Any) -> Comp:
         return self._reduced(params[0], "max")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -163,6 +163,7 @@ class IndexOf(Op):
     Where there is none the result is a valid index all the same: the last (or first) one.
     """
 
+    exact: ClassVar[bool] = True
     x: Op
     value: Op
     axis: int = 0

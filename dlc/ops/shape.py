@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dlc.ops.pointwise import at, broadcast, literal
 class Reshape(Op):
     """The elements of x in row-major order, in shape `to` (no -1: sizes are known)."""
 
+    exact: ClassVar[bool] = True
     x: Op
     to: tuple[int, ...] = ()
 
@@ -77,6 +78,7 @@ def _grows(left: int, right: int) -> bool:
 class Transpose(Op):
     """y[i₀, i₁, …] = x with dimension perm[d] of x as dimension d of y."""
 
+    exact: ClassVar[bool] = True
     x: Op
     perm: tuple[int, ...] = ()
 
@@ -95,6 +97,7 @@ class Transpose(Op):
 class Concat(Op):
     """The operands behind each other along `axis`."""
 
+    exact: ClassVar[bool] = True
     xs: tuple[Op, ...]
     axis: int = 0
 
@@ -126,6 +129,7 @@ class Concat(Op):
 class Slice(Op):
     """y[i] = x[starts + i·steps], `sizes` elements per dimension; steps may be negative."""
 
+    exact: ClassVar[bool] = True
     x: Op
     starts: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -177,6 +181,7 @@ class Pad(Op):
     mode: "constant" (`value`), "edge" (nearest element), "reflect" (mirror without repeating the edge) or "wrap".
     """
 
+    exact: ClassVar[bool] = True
     x: Op
     pads: tuple[int, ...] = ()
     value: float | int | bool = 0.0
@@ -236,6 +241,7 @@ def _folded(place: Expr, extent: int, mode: str) -> Expr:
 class Expand(Op):
     """x broadcast to shape `to` by numpy's rule; every dimension of `to` is that of the result."""
 
+    exact: ClassVar[bool] = True
     x: Op
     to: tuple[int, ...] = ()
 
@@ -253,6 +259,7 @@ class Expand(Op):
 class Tile(Op):
     """x repeated `repeats[d]` times along dimension d."""
 
+    exact: ClassVar[bool] = True
     x: Op
     repeats: tuple[int, ...] = ()
 

@@ -37,7 +37,7 @@ from dlc.training.step.losses import parse_loss
 from dlc.training.step.optimizer import tell_numbers
 from dlc.training.step.optimizers import parse_optimizer
 from dlc.training.step.trained import prediction_of
-from dlc.training.step.weights import frozen
+from dlc.training.step.weights import ALL, NORMS, frozen
 
 if TYPE_CHECKING:
     from dlc.api.plan import Plan
@@ -49,6 +49,7 @@ class Autodiff(ProgramPass):
     """Make a training step of a model: y = f(x), w constant  →  loss, w' of x, labels and w."""
 
     name: ClassVar[str] = "autodiff"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     computes_other: ClassVar[bool] = True
@@ -103,6 +104,13 @@ class Autodiff(ProgramPass):
         parts = {"loss": self.parts.losses, "optimizer": self.parts.optimizers, "init": self.parts.initializers}
         used = [(getattr(self, key).name, offered) for key, offered in parts.items() if key not in IGNORED[self.give]]
         return tuple(p for name, offered in used for part in offered if part.name == name for p in part.packages)
+
+    def compares(self) -> frozenset[str] | None:
+        """See `Pass`. Random numbers begin with names, and patterns and `of` choose by them."""
+        own = {f.name: f.default for f in fields(self)}
+        if self.of or self.wrt != own["wrt"] or self.init != own["init"]:
+            return None
+        return frozenset((ALL, NORMS))
 
     def __post_init__(self) -> None:
         """Refuse an unknown loss, optimizer or initializer before any model is read."""

@@ -55,6 +55,7 @@ class Bf16(Pass[Graph, Graph]):
     """Compute products of f32 by their parts in bf16: x·w  →  f32(bf16(x))·f32(bf16(w)) + …."""
 
     name: ClassVar[str] = "bf16"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True

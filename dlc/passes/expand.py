@@ -27,6 +27,7 @@ class Expand(Pass[Graph, Graph]):
     """Replace composite ops by their compositions: y = softmax(x)  →  e = exp(x - max x); y = e / Σ e."""
 
     name: ClassVar[str] = "expand"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True

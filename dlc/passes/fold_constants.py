@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
-
 from dlc.api.passes import Level, Pass
 from dlc.base.report import Report
 from dlc.graph.constants import without_names
@@ -45,6 +43,7 @@ class FoldConstants(Pass[Graph, Graph]):
     """Evaluate ops whose operands are all constant: add(2, 3)  →  5."""
 
     name: ClassVar[str] = "fold-constants"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True
@@ -136,11 +135,10 @@ class _Folding:
 
 def uniform(op: Constant) -> Splat | None:
     """The splat that a constant is whose elements have equal bits, or None."""
-    value = op.tensor.array().reshape(-1)
-    if not value.size or value[0] != value[0]:  # a NaN's payload would be lost
+    value = op.tensor.repeated()
+    if value is None or value[0] != value[0]:  # a NaN's payload would be lost
         return None
-    bits = value.view(f"u{value.dtype.itemsize}")
-    return Splat(value[0].item(), op.type) if bool(np.all(bits == bits[0])) else None
+    return Splat(value[0].item(), op.type)
 
 
 def array_of(op: Op) -> Array:

@@ -57,6 +57,7 @@ class Fuse(Pass[Graph, Graph]):
     """Merge kernels with their consumers: b = f(a); c = g(b)  →  c = (g∘f)(a)."""
 
     name: ClassVar[str] = "fuse"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     max_nests: int = option(32, "maximum number of nests in a merged kernel", low=1)

@@ -35,11 +35,15 @@ class Gradient(Pass[Graph, Graph]):
     """Differentiate: y = f(x, w)  →  dw of x, w and dy."""
 
     name: ClassVar[str] = "gradient"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     computes_other: ClassVar[bool] = True
     of: tuple[str, ...] = option((), "outputs to differentiate; () means all float outputs")
     wrt: tuple[str, ...] = option((), "inputs to differentiate with respect to; () means all float inputs")
+
+    def compares(self) -> None:
+        """See `Pass`: it is told names of inputs and outputs."""
 
     def run(self, state: Graph, report: Report) -> Graph:
         """The graph of gradients. Raises DlcError: unknown names, no floats, or ops that have no gradient."""

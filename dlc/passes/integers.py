@@ -49,6 +49,7 @@ class Integers(Pass[Graph, Graph]):
     """Sum products of quantised values as integers: conv(deq(x), deq(w))  →  conv_integer(x, w) · scale."""
 
     name: ClassVar[str] = "integers"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True

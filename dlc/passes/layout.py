@@ -41,6 +41,7 @@ class Layout(Pass[Graph, Graph]):
     """Choose the order in which values and weights are stored: t[n,f,h,w], w[f,c]  →  t[n,h,w,f], w[f//16,c,f%16]."""
 
     name: ClassVar[str] = "layout"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     panel: int = option(PANEL, "columns in a panel of a factor, a multiple of the vector length; 1: no panels", low=1)

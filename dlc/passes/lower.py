@@ -42,6 +42,7 @@ class Lower(Pass[Graph, Graph]):
     """Turn ops into calls of their kernels: y = relu(x)  →  y = call(x), r[i] = max(p[i], 0)."""
 
     name: ClassVar[str] = "lower"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "kernels"
 

@@ -35,6 +35,7 @@ class Order(Pass[Graph, Plan]):
     """Choose an order of execution: a graph of kernels  →  a plan that keeps few values live."""
 
     name: ClassVar[str] = "order"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "plan"
     policy: Literal["depth-first", "memory", "update-first", "final-update"] = option(

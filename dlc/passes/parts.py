@@ -54,6 +54,7 @@ class Parts(Pass[Graph, Graph]):
     """Write operands of concatenations to where these have them: c = concat(f(x), g(x))  →  f and g write into c."""
 
     name: ClassVar[str] = "parts"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     bytes: Bytes = option(0, "the smallest concatenation that holds its operands; 0: none does", low=0)

@@ -54,6 +54,7 @@ class PlanMemory(Pass[Plan, Plan]):
     """Give every intermediate value a place: a plan with an order  →  the plan with offsets in the arena."""
 
     name: ClassVar[str] = "plan-memory"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "plan"
     level_out: ClassVar[Level] = "plan"
     allocators: ClassVar[tuple[Part[Allocator], ...]] = ()
@@ -117,6 +118,10 @@ class PlanMemory(Pass[Plan, Plan]):
         return min(
             [size for size in (self.limit, *(size for _, size in self.regions)) if size is not None], default=None
         )
+
+    def compares(self) -> frozenset[str] | None:
+        """See `Pass`. Values with fixed offsets are chosen by name."""
+        return None if self.fixed else frozenset()
 
     def with_allocators(self, allocators: Sequence[Part[Allocator]]) -> PlanMemory:
         """This pass with the solvers that it may ask."""

@@ -60,6 +60,7 @@ class Rematerialise(Pass[Plan, Plan]):
     """Execute steps again instead of keeping results: a plan with an order  →  a plan with a smaller peak."""
 
     name: ClassVar[str] = "rematerialise"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "plan"
     level_out: ClassVar[Level] = "plan"
     budget: float = option(

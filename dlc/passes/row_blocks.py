@@ -44,6 +44,7 @@ class RowBlocks(Pass[Graph, Graph]):
     """Products with rows between them by blocks of rows: r = softmax(q k') v  →  r = call(q, k, v)."""
 
     name: ClassVar[str] = "row-blocks"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True

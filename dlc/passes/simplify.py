@@ -41,6 +41,7 @@ class Simplify(Pass[Graph, Graph]):
     """Apply algebraic equations: batch_norm(conv(x, w))  →  conv(x, w') and some hundred more."""
 
     name: ClassVar[str] = "simplify"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True

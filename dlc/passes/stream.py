@@ -42,6 +42,7 @@ class Stream(Pass[Graph, Graph]):
     """Compute layers some rows at a time: z = g(f(x))  →  rows of z from rows of f(x), band after band."""
 
     name: ClassVar[str] = "stream"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     memory: Bytes | None = option(None, "maximum size of the arena, which is met with the least extra work")

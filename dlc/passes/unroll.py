@@ -31,6 +31,7 @@ class Unroll(Pass[Graph, Graph]):
     """Turn branches into selections and loops of known length into their iterations: scan(c) body=g  →  g(g(c))."""
 
     name: ClassVar[str] = "unroll"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "ops"
     level_out: ClassVar[Level] = "ops"
     idempotent: ClassVar[bool] = True

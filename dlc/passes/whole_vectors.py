@@ -39,6 +39,7 @@ class WholeVectors(Pass[Graph, Graph]):
     """Store some channels more where vectors would not be whole: y[n,h,w,6]  →  y[n,h,w,8]."""
 
     name: ClassVar[str] = "whole-vectors"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True

@@ -63,6 +63,7 @@ class Winograd(Pass[Graph, Graph]):
     """Convolutions with small windows by fewer products: y = x * w  →  y = A'((B'xB) . (GwG'))A."""
 
     name: ClassVar[str] = "winograd"
+    is_structural: ClassVar[bool] = True
     level_in: ClassVar[Level] = "kernels"
     level_out: ClassVar[Level] = "kernels"
     idempotent: ClassVar[bool] = True

@@ -149,6 +149,7 @@ KINDS: list[tuple[Any, str, tuple[object, ...]]] = [
     (dlc.build, "cache_dir", (7,)),
     (dlc.build, "trusted_keys", ("ed25519:00",)),
     (dlc.build, "signing_key", (3,)),
+    (dlc.build, "cache_key", (3, None)),
     (dlc.compile, "target", (3, C)),
     (dlc.compile, "pipeline", (["lower"],)),
     (dlc.compile, "without", ("fuse",)),

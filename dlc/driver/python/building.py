@@ -46,6 +46,7 @@ def _compiler(options: Options) -> Compiler:
         ops=options.ops,
         trusted_keys=options.trusted_keys,
         signing_key=options.signing_key,
+        cache_key=options.cache_key,
         levels=options.cache_levels,
     )
 

@@ -45,6 +45,7 @@ def compile(
     cache_levels: Sequence[str] = (),
     trusted_keys: Sequence[str] = (),
     signing_key: str | Path | None = None,
+    cache_key: str = "",
 ) -> Any:
     """Compile a model to something that is called with arrays; what was compiled before comes from the cache.
 
@@ -71,6 +72,8 @@ def compile(
         cache_levels: Caches behind the directory, as for `--cache-levels`: ["https://cache.example/dlc#rw"].
         trusted_keys: Public keys, as for cache.trusted-keys; () uses all results, whoever made them.
         signing_key: File of the private key that signs results.
+        cache_key: Secret text that says whose results are used, as DLC_CACHE_KEY, which the command line reads; by
+            default the key in the user's state directory.
 
     Returns:
         A `Compiled`; of a function, the function with these options, compiled now where its annotations tell all types.

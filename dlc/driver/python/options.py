@@ -42,6 +42,7 @@ class Options:
     cache_levels: Sequence[str] = ()
     trusted_keys: Sequence[str] = ()
     signing_key: str | Path | None = None
+    cache_key: str = ""
 
     def __post_init__(self) -> None:
         """Raises DlcError (USAGE): an option is of the wrong kind."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -110,6 +110,7 @@ class PickLabel(Op):
     0 where the label is `ignore_index`, NaN where it is no class. y has the shape of the labels.
     """
 
+    exact: ClassVar[bool] = True
     x: Op
     labels: Op
     axis: int = 1

@@ -36,6 +36,7 @@ class C(Options, Backend):
     """C99 sources with a header, and a shared or static library compiled from them."""
 
     name: ClassVar[str] = "c"
+    is_structural: ClassVar[bool] = True
     workshop: ClassVar[Workshop | None] = None
 
     def for_model(self, title: str) -> "C":
