@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dlc.base.polynomials import (
@@ -323,6 +324,14 @@ def likely(e: Extent) -> int:
 def value(e: Extent, sizes: Mapping[str, int]) -> int:
     """The number for given sizes of the symbols, by name; raises KeyError: a symbol has none."""
     return value_of(e.terms, sizes) if isinstance(e, Dim) else e
+
+
+@lru_cache(maxsize=256)
+def line_of(d: Dim, of: Symbol) -> tuple[int, int] | None:
+    """(factor, rest) of a dimension that is factor times the units of one symbol plus a number."""
+    terms = dict(d.terms)
+    rest, factor = terms.pop((), 0), terms.pop((of,), 0)
+    return (factor, rest) if factor > 0 and not terms else None
 
 
 def shown(e: Extent) -> str:

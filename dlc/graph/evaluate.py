@@ -7,18 +7,21 @@ from collections.abc import Mapping
 from dlc.base.diagnostics import ExitCode, error
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
+from dlc.graph.sized import at_sizes_of
 from dlc.graph.structure import Input
 from dlc.graph.tensor import Array
 from dlc.graph.walk import as_result, evaluate_ops
 
 
 def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a graph by name, for inputs by name.
+    """Outputs of a graph by name, for inputs by name; symbolic dimensions have the sizes that the inputs have.
 
     Raises:
         KeyError: an input is missing.
-        DlcError: (USAGE, `symbolic-dimension`) a result has a size that depends on data.
+        DlcError: (USAGE, `symbolic-dimension`) a result has a size that depends on data, or no input tells a size;
+            (`wrong-argument`) an input has a size that it may not have.
     """
+    graph = at_sizes_of(graph, feeds)
     _check_sizes(graph)
     known: dict[Op, Array] = {i: as_result(feeds[i.name], i.type) for i in graph.inputs}
     return dict(zip(graph.names, evaluate_ops(graph.outputs, known), strict=True))

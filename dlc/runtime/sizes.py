@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dlc.base.allowed import check_found
 from dlc.base.diagnostics import ExitCode, error, quote
-from dlc.base.extents import Dim, capacity, settled
+from dlc.base.extents import Dim, capacity, line_of, settled
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Array, Type
 
@@ -75,7 +74,7 @@ def _told(of: Symbol, ports: Sequence[Port], given: Mapping[str, object]) -> int
         if len(shape) != len(port.type.shape):
             continue
         for k, d in enumerate(port.type.shape):
-            if isinstance(d, Dim) and (line := _line(d, of)) is not None:
+            if isinstance(d, Dim) and (line := line_of(d, of)) is not None:
                 units, rest = divmod(shape[k] - line[1], line[0])
                 if rest or not of.low <= units <= of.high:
                     message = f"dimension {k} of input {quote(port.name)} is {shape[k]}: {of.name} is {of.sizes}"
@@ -89,14 +88,6 @@ def _shape(value: Any) -> tuple[int, ...]:
     """Of anything that is an array or makes one."""
     found: tuple[int, ...] = np.shape(value)
     return found
-
-
-@lru_cache(maxsize=256)
-def _line(d: Dim, of: Symbol) -> tuple[int, int] | None:
-    """(factor, rest) of a dimension that is factor times the units of one symbol plus a number."""
-    terms = dict(d.terms)
-    rest, factor = terms.pop((), 0), terms.pop((of,), 0)
-    return (factor, rest) if factor > 0 and not terms else None
 
 
 def at_sizes(signature: Signature, given: Mapping[str, object]) -> Signature:

@@ -33,6 +33,19 @@ def _function(kernel: Kernel, name: str, target: CTarget) -> CFunction:
     return c_function(kernel, name, target, packed=[k for k, p in enumerate(kernel.params) if p.packed])
 
 
+def functions_of(
+    kernels: Sequence[Kernel], target: CTarget, only: Collection[int] | None = None
+) -> dict[int, CFunction]:
+    """The functions of kernels by their places; `only`: of those."""
+    return {n: _function(k, f"f{n}", target) for n, k in enumerate(kernels) if only is None or n in only}
+
+
+def source_of(functions: Mapping[int, CFunction], target: CTarget) -> str:
+    """The C of functions, with what they use; to be compiled with an empty macro `LINKAGE`."""
+    text = "\n".join({name: text for f in functions.values() for name, text in f.definitions.items()}.values())
+    return prelude(target, text) + "\n" + text
+
+
 class Compiled:
     """Kernels of one shared library, callable with arrays; `shared`: those that are alike as one function.
 
@@ -50,19 +63,29 @@ class Compiled:
         shared: bool = False,
         only: Collection[int] | None = None,
     ) -> None:
-        self.kernels = tuple(kernels)
-        made = {n: _function(k, f"f{n}", target) for n, k in enumerate(kernels) if only is None or n in only}
-        self.functions: dict[int, CFunction] = alike(made) if shared else made
+        made = functions_of(kernels, target, only)
+        functions: dict[int, CFunction] = alike(made) if shared else made
         source = folder / "kernels.c"
         library = folder / "kernels.so"
-        text = "\n".join({name: text for f in self.functions.values() for name, text in f.definitions.items()}.values())
-        source.write_text(prelude(target, text) + "\n" + text)
+        source.write_text(source_of(functions, target))
         command = [cc, *target.flags, *flags, f"-D{LINKAGE}=", "-fPIC"]
         if set(flags) & set(PROCESS_WIDE):  # linked with these, a library changes the arithmetic of all tests
             subprocess.run([*command, "-c", str(source), "-o", str(folder / "kernels.o")], check=True)
             command, source = [cc], folder / "kernels.o"
         subprocess.run([*command, "-shared", str(source), "-o", str(library), "-lm"], check=True)
+        self._open(kernels, functions, library)
+
+    def _open(self, kernels: Sequence[Kernel], functions: dict[int, CFunction], library: Path) -> None:
+        self.kernels = tuple(kernels)
+        self.functions = functions
         self.library = ctypes.CDLL(str(library))
+
+    @classmethod
+    def opened(cls, kernels: Sequence[Kernel], functions: dict[int, CFunction], library: Path) -> Compiled:
+        """Kernels of a library that somebody compiled from `source_of` their functions."""
+        found = cls.__new__(cls)
+        found._open(kernels, functions, library)
+        return found
 
     def __call__(self, n: int, args: Sequence[Array]) -> tuple[Array, ...]:
         """Results of kernel `n`; they and the workspace start as garbage."""

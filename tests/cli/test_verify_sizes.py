@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -14,11 +15,12 @@ from dlc_backend_c.condition_indices import Conditions
 from onnx import TensorProto, helper
 
 from dlc.api.program import Port, Signature
-from dlc.base.diagnostics import ExitCode
+from dlc.base.diagnostics import DlcError, ExitCode, error
 from dlc.base.extents import of_terms
 from dlc.base.polynomials import Symbol
 from dlc.base.types import Type, f32, i64
-from dlc.cli.commands.verify_sizes import size_sets
+from dlc.cli.commands.verify_sizes import Runs, Sizes, size_sets
+from dlc.cli.terminal import Outcome
 from tests.cli.conftest import Dlc
 
 LANES = 8
@@ -85,3 +87,61 @@ def test_a_file_says_the_sizes(dlc: Dlc, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
     ran = dlc("verify", "net.onnx", str(tmp_path / "x.npy"), *TARGET)
     assert ran.code == 0 and "sizes:" not in ran.out
+
+
+TEXT = """graph(%0 "x": f32[batch(1,64),4], %1 "y": f32[batch(1,64),4]) {
+  %2 = relu(%0)
+  %3 = concat([%2,%1])
+  %4 = reshape(%3) to=(<batch(1,64)>,8)
+  %5 = reduce_mean(%3) axes=(0)
+  %6 = sizes() dims=(<batch(1,64)>,<2*batch(1,64)>)
+  return %4 "rows", %5 "mean", %6 "size"
+}
+"""
+
+
+def test_a_graph_in_text_has_a_reference_at_every_size(dlc: Dlc) -> None:
+    """Its frontend takes no sizes: the graph is evaluated with those of the inputs."""
+    Path("open.dlc").write_text(TEXT)
+    ran = dlc("verify", "open.dlc", "-t", "c{cpu=x86-64-v3 flags=-O0}", "--json")
+    assert ran.code == 0, ran.err
+    assert [s["sizes"]["batch"] for s in ran.document["sizes"]] == [64, 7, 8, 9, 32]
+    assert all(s["ok"] for s in ran.document["sizes"]) and ran.document["sizes_left_out"] == []
+
+
+Judged = Callable[[Sizes], Outcome]
+OK = Outcome("", {"outputs": []}, ExitCode.OK)
+
+
+def ok(_: Sizes) -> Outcome:
+    return OK
+
+
+def runs(reference: Judged, program: Judged) -> Outcome:
+    return Runs(OK, {"n": 1}).run([{"n": 7}], lambda sizes: (reference(sizes), sizes)[1], program)
+
+
+def failing(code: ExitCode) -> Judged:
+    def judge(_: Sizes) -> Outcome:
+        raise error("some-code", "it cannot", exit_code=code)
+
+    return judge
+
+
+@pytest.mark.parametrize("code", [ExitCode.MODEL, ExitCode.USAGE, ExitCode.LIMIT])
+def test_sizes_without_a_reference_are_left_out(code: ExitCode) -> None:
+    found = runs(failing(code), ok)
+    assert found.code == ExitCode.OK and found.data["sizes_left_out"] == [{"sizes": {"n": 7}, "reason": "it cannot"}]
+
+
+@pytest.mark.parametrize("code", [ExitCode.BUG, ExitCode.TOOL, ExitCode.MISMATCH])
+def test_an_internal_error_at_a_size_fails(code: ExitCode) -> None:
+    for reference, program in ((failing(code), ok), (ok, failing(code))):
+        with pytest.raises(DlcError, match="it cannot") as caught:
+            runs(reference, program)
+        assert caught.value.exit_code == code and "n=7" in caught.value.diagnostics[0].notes[-1]
+
+
+def test_a_program_that_refuses_a_size_that_the_model_has_fails() -> None:
+    with pytest.raises(DlcError, match="it cannot"):
+        runs(ok, failing(ExitCode.USAGE))

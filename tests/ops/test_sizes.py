@@ -17,7 +17,6 @@ import pytest
 from dlc_backend_c.target import GENERIC, target_for
 
 from dlc.base.extents import Dim, Undecided, symbol, value
-from dlc.base.types import Type
 from dlc.graph import Input, Op, evaluate_ops
 from dlc.kernel.check.verify import kernel_problems
 from dlc.kernel.evaluate import run_kernel
@@ -25,11 +24,10 @@ from dlc.kernel.text import parse_kernel, print_kernel
 from dlc.passes.lower import lower_op
 from tests.backend_c.harness import STRICT, Compiled, called
 from tests.lanes import on_one_machine
+from tests.ops.resized import ROOM, replaced, spread
 from tests.ops.samples import feed, samples
 
 Array = Any
-ROOM = 5
-"""Elements that there is room for behind the end."""
 
 
 @dataclass(frozen=True)
@@ -57,28 +55,10 @@ def opened(op: Op, low: int = 1) -> Iterator[Case]:
         of = symbol("n", low, size + ROOM)
         for also in (False, True):
             try:
-                yield Case(op, _replaced(op, size, of, also), size)
+                yield Case(op, replaced(op, size, of, also), size)
             except (Undecided, ValueError, TypeError):
                 continue
             break
-
-
-def _replaced(op: Op, size: int, of: int, also: bool) -> Op:
-    """The op on operands with a symbol in place of a size; `also` in lists of its attributes."""
-
-    def changed(values: Any) -> tuple[Any, ...]:
-        return tuple(of if type(v) is int and v == size else v for v in values)
-
-    operands = [Input(x.name, Type(x.dtype, changed(x.shape))) for x in op.operands if isinstance(x, Input)]
-    rest = iter(operands)
-    fields: dict[str, Any] = {}
-    for name, held in op.operand_fields():
-        several = tuple(next(rest) for _ in held) if isinstance(held, tuple) else None
-        fields[name] = several if isinstance(held, tuple) else None if held is None else next(rest)
-    attributes = {k: changed(v) if also and isinstance(v, tuple) else v for k, v in op.attrs.items()}
-    found = type(op)(**fields, **attributes)
-    lower_op(found)
-    return found
 
 
 CASES = cases()
@@ -91,19 +71,8 @@ def laid_out(case: Case) -> list[Array]:
     out: list[Array] = []
     for x, of in zip(case.op.operands, case.opened.operands, strict=True):
         assert isinstance(x, Input)
-        out.append(_spread(values[x.name], of.type, generator))
+        out.append(spread(values[x.name], of.type, generator))
     return [*out, *(np.asarray(case.size, np.int64) for _ in case.opened.symbols)]
-
-
-def _spread(array: Array, of: Type, generator: np.random.Generator) -> Array:
-    if of.dtype.is_float:
-        room = np.full(of.room, np.nan, of.dtype.numpy)
-    else:
-        low, high = of.dtype.limits
-        room = generator.integers(low, high, of.room, endpoint=True, dtype=np.int64 if low < 0 else np.uint64)
-        room = room.astype(of.dtype.numpy)
-    room[tuple(map(slice, array.shape))] = array
-    return room
 
 
 def kept(case: Case, result: Array) -> Array:

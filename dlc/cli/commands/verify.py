@@ -200,12 +200,15 @@ def _at_sizes(
     if not (applies and likely(signature)):
         return first
 
-    def at(sizes: Sizes) -> Outcome:
+    def values(sizes: Sizes) -> tuple[dict[str, Array], str, dict[str, Array]]:
         feeds, _ = gather_feeds(opened.program, (), seed, sizes)
-        name, want = wanted(feeds)
+        return (feeds, *wanted(feeds))
+
+    def judged(values: tuple[dict[str, Array], str, dict[str, Array]]) -> Outcome:
+        feeds, name, want = values
         return judge(name, call(opened.program, feeds), want)
 
-    return Runs(first, likely(signature)).run(size_sets(signature, opened.backend.verified_sizes()), at)
+    return Runs(first, likely(signature)).run(size_sets(signature, opened.backend.verified_sizes()), values, judged)
 
 
 def _with_check(judged: Outcome, subject: str, checked: str) -> Outcome:

@@ -8,9 +8,10 @@ bounds allow, and the runs have a budget.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dlc.base.diagnostics import DlcError, ExitCode, escape
 from dlc.cli.terminal import Outcome
@@ -23,6 +24,9 @@ SECONDS: Final = 20.0
 """After which no further size is begun."""
 LARGEST: Final = 1 << 26
 """Bytes of inputs up to which a size is run."""
+_NO_MODEL: Final = (ExitCode.MODEL, ExitCode.USAGE, ExitCode.LIMIT)
+"""How a reference ends at sizes at which there is no such model: it need not be one at every size."""
+_T = TypeVar("_T")
 Sizes = dict[str, int]
 """Name of the input that is a size → the size."""
 
@@ -37,19 +41,39 @@ class Runs:
     others: list[tuple[Sizes, Outcome]] = field(default_factory=list[tuple[Sizes, Outcome]])
     left_out: list[tuple[Sizes, str]] = field(default_factory=list[tuple[Sizes, str]])
 
-    def run(self, sets: Sequence[Sizes], judge: Callable[[Sizes], Outcome]) -> Outcome:
-        """Judge each set of sizes within the budget; the outcome of all."""
+    def run(
+        self,
+        sets: Sequence[Sizes],
+        wanted: Callable[[Sizes], _T],
+        judge: Callable[[_T], Outcome],
+    ) -> Outcome:
+        """Judge each set of sizes within the budget; the outcome of all.
+
+        Where the reference has no value at some sizes, these are left out. Raises DlcError: it has one, and the program
+        or dlc fails.
+        """
         for sizes in sets:
             if time.monotonic() - self.began > SECONDS:
                 self.left_out.append((sizes, f"more than {SECONDS:.0f} s were spent"))
                 continue
             try:
-                self.others.append((sizes, judge(sizes)))
-            except DlcError as problem:  # a model need not be one at every size
-                if problem.exit_code is ExitCode.MISMATCH:
-                    raise
-                self.left_out.append((sizes, problem.diagnostics[0].message))
+                with _at(sizes):
+                    given = wanted(sizes)
+            except DlcError as problem:
+                self._leave_out(sizes, problem, _NO_MODEL)
+                continue
+            try:
+                with _at(sizes):
+                    self.others.append((sizes, judge(given)))
+            except DlcError as problem:
+                self._leave_out(sizes, problem, (ExitCode.LIMIT,))
         return self._merged()
+
+    def _leave_out(self, sizes: Sizes, problem: DlcError, codes: Sequence[ExitCode]) -> None:
+        """List sizes that are no fault of the program; raise the problem if it is none with these exit codes."""
+        if problem.exit_code not in codes:
+            raise problem
+        self.left_out.append((sizes, problem.diagnostics[0].message))
 
     def _merged(self) -> Outcome:
         runs = [(self.sizes, self.first), *self.others]
@@ -64,6 +88,17 @@ class Runs:
             "sizes_left_out": [{"sizes": s, "reason": why} for s, why in self.left_out],
         }
         return Outcome("\n".join(parts), data, wrong[0][1].code if wrong else self.first.code)
+
+
+@contextmanager
+def _at(sizes: Sizes) -> Iterator[None]:
+    """What is raised says at which sizes."""
+    try:
+        yield
+    except DlcError as problem:
+        here = f"when run at {told(sizes)}"
+        found = (replace(d, notes=(*d.notes, here)) for d in problem.diagnostics)
+        raise DlcError(*found, exit_code=problem.exit_code) from None
 
 
 def told(sizes: Mapping[str, int]) -> str:

@@ -1,0 +1,1 @@
+"""What `benchmarks/compilers.py` compiles, with what, and how it is run."""
