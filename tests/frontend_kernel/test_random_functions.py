@@ -32,6 +32,15 @@ NAMED = {
     "divided": "kernel f(x: float[16]) -> (y: float[16]) { y[i] = x[i]/log(3) + 1/(x[i]*sqrt(2)); }",
     "factor": """kernel f(X: float[5,17], P: float[17,5]) -> (Y: float[5,17]) {
  Y[i,j] = sum[d](select(sqrt(2) > P[j,d], 1, 3)*P[i,d]); }""",
+    # Two sums into one result, the second in blocks of rows: in the gradient of v.
+    "sums": """kernel f(X: float[12,31], v: float[31], P: float[31,5]) -> (Y: float[12,31]) {
+ T<12,31>[i,j] = sum[d](X[i,j]*sin(v[j]-P[j,d])*P[i,d]);
+ Y[i,j] = v[j] + T[i,j]; }""",
+    # A table that is computed once, and vectors of a sum.
+    "table": """kernel f(X: float[16,23], v: float[23]) -> (Y: float[16,23], Z: float[16]) {
+ T<16,23>[i,j] = X[i,j]*X[i,j];
+ Y[i,j] = sin(T[i,j]/9);
+ Z[i] = sum[j](T[i,j]/sqrt(v[j]*v[j]+1))*(log(3)/2); }""",
     "compared": "kernel f(x: float[8]) -> (y: float[8]) { y[i] = select(x[i] < sqrt(2), x[i], sqrt(2))*min(2, 1/3); }",
 }
 
@@ -42,7 +51,7 @@ def test_compiled_kernels_compute_what_the_reference_computes(machine: str, tmp_
     check_functions(range(6), target_of(MACHINES[machine]), tmp_path, COMPILERS[len(machine) % len(COMPILERS)], FLAGS)
 
 
-@pytest.mark.parametrize("machine", ["wide-vectors", "no-vectors"])
+@pytest.mark.parametrize("machine", ["wide-vectors", "no-vectors", "odd-registers"])
 def test_constants_and_names_in_all_places(machine: str, tmp_path: Path) -> None:
     texts = dict(enumerate(NAMED.values()))
     check_texts(texts, target_of(MACHINES[machine]), tmp_path, COMPILERS[0], FLAGS)

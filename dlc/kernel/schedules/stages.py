@@ -104,7 +104,7 @@ class BlockKernels:
         """The kernel of `count` rows from `first` on, with what `panels` gives.
 
         Raises:
-            Unfit: what it leaves would have to be set to a start before.
+            Unfit: what it leaves would have to be set to a start before, or is added to what other nests leave.
         """
         s, kernel = self.stages, self.kernel
         row = Axis(f"{s.row.name}b", count)
@@ -120,6 +120,8 @@ class BlockKernels:
                 nests.append(replace(nest, index=self._spot(nest.index, row), axes=axes).substitute(mapping, axes))
             elif nest.reduce is None:
                 nests.append(nest.substitute(mapping, axes))
+            elif len(kernel.writers[nest.out]) > 1:
+                raise Unfit("a result adds up what several nests leave")
             else:  # a sum of its own, whose elements are stored where they belong
                 index = self._spot(nest.index, row)
                 own = tuple(i for i in index if isinstance(i, Axis))
