@@ -222,7 +222,7 @@ def page(outcomes: Sequence[Outcome], target: str) -> str:
         f"**{passed} of {every}** tests of tensors pass that can be matched (Bernoulli draws from numpy's generator).",
         "A row counts the tests whose model has a node of the operator; a reason is that of a test that does not pass.",
         "Models are compiled for the shapes that a test gives, and where values of small inputs decide shapes that dlc",
-        "has to know, as the ends of a Range, for these values; `dlc build` wants such values as constants of the model.",
+        "has to know, as the ends of a Range, for these values; `dlc build` wants them as constants of the model.",
         "",
         "| operator | tests | pass | operator sets | element types that pass | reasons of the others |",
         "|---|---:|---:|---|---|---|",
