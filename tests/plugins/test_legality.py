@@ -248,11 +248,14 @@ def test_what_the_declared_types_cannot_hold_is_warned_of(kind: type[Narrow], pi
     fine = Constant(Tensor.of(np.arange(100, dtype=np.float32)), "fine")
     folded = Exp(Constant(Tensor.of(np.full(100, 12.0, np.float32))))  # a constant expression: 162,755
     places = Constant(Tensor.of(np.array([0, 1 << 40, 1], np.int64)), "places")
-    ops = {"y": Add(Add(X, weights), fine), "z": Add(X, folded), "i": Gather(X, places)}
-    origins = {ops["y"].a.digest: ("plus",), ops["z"].digest: ("exp",), ops["i"].digest: ("pick",)}
-    found = [
-        w for step in build(kind(), pipeline, of(make_graph([X], ops, origins))).steps for w in step.report.warnings
-    ]
+    plus, exp, pick = Add(X, weights), Add(X, folded), Gather(X, places)
+    graph = make_graph(
+        [X],
+        {"y": Add(plus, fine), "z": exp, "i": pick},
+        {plus.digest: ("plus",), exp.digest: ("exp",), pick.digest: ("pick",)},
+    )
+    steps = build(kind(), pipeline, of(graph)).steps
+    found = [w for step in steps for w in step.report.warnings]
     assert {w.code for w in found} == {"value-range"}
     told = {w.location.node: w.message for w in found if w.location}
     assert set(told) == {"plus", "exp", "pick"}
@@ -260,7 +263,7 @@ def test_what_the_declared_types_cannot_hold_is_warned_of(kind: type[Narrow], pi
     assert "100 of 100 values are too large for f16" in told["exp"]
     assert "1 of 3 values is too large for i32" in told["pick"]
     plain = type("Plain", (kind,), {"stores": {}})
-    assert not any(step.report.warnings for step in build(plain(), pipeline, of(make_graph([X], ops, origins))).steps)
+    assert not any(step.report.warnings for step in build(plain(), pipeline, of(graph)).steps)
 
 
 INDICES = Constant(Tensor.of([1, 0, 1], i64))
