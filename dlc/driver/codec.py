@@ -133,7 +133,8 @@ def _decode_graph(
     def tensor(type: Type, digest: str) -> Tensor | None:
         data: Data
         if (number := number_of(digest)) is not None:
-            return stand_in(table().tensors[number], number)
+            known = table().tensors
+            return stand_in(known[number] if number < len(known) else Tensor(type, digest, LazyData(_unknown)), number)
         if digest in files:
             data = _in_file(context, *files[digest])
         elif _TENSOR + digest in stored:
@@ -181,6 +182,10 @@ def decode_table(read: Callable[[str], memoryview | None], context: Context, giv
         return replace(table_of(_text(read, NAMES).encode()), tensors=tensors)
     except (ValueError, KeyError, TypeError) as problem:
         raise Damaged(f"cached table of weights does not decode: {problem!r}") from problem
+
+
+def _unknown() -> Array:
+    raise Damaged("a state without weights has no elements")
 
 
 def _row(read: Callable[[str], memoryview | None], context: Context, text: str, digest: str, *place: Any) -> Tensor:

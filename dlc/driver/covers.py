@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlc.api.plan import Plan, parse_plan, plan_text
-from dlc.base.table import Table
+from dlc.base.table import TOKEN, Table
 from dlc.graph.graph import Graph
 from dlc.graph.tensor import Tensor
 from dlc.graph.veil import changed, literals, stand_in, unveiled, veiled, with_names
@@ -24,6 +24,19 @@ def without(state: Any, table: Table) -> Any:
         # Weights that a pass made are equal to others: steps would be one. They stay apart by their numbers.
         graph = with_names(state.graph, table)
     return _replanned(state, graph, table.text)
+
+
+def numbered(state: Any) -> Any:
+    """A state whose names are not known, with numbers in their place: `#17`."""
+
+    def name(text: str) -> str:
+        return TOKEN.sub(r"#\1", text)
+
+    graph = getattr(state, "graph", state)
+    if not isinstance(graph, Graph):
+        return state
+    named = changed(graph, name, lambda tensor: tensor)
+    return _replanned(state, named, name) if isinstance(state, Plan) else named
 
 
 def covered(state: Graph | Plan) -> tuple[Graph | Plan, Table]:

@@ -20,7 +20,9 @@ from dlc.base import libraries
 from dlc.base.diagnostics import DlcError
 from dlc.base.diagnostics import quote as shown_name
 from dlc.base.table import Table, token
+from dlc.cache import open_cache
 from dlc.cache.step_record import StepRecord
+from dlc.cache.upkeep import records
 from dlc.driver.build import compile_source
 from dlc.driver.prepare import Choice
 from dlc.driver.program import Compiler, session_of
@@ -31,7 +33,7 @@ from dlc.graph.op import quote
 from tests.models.transformers import bert
 from tests.models.writing import Writer
 from tests.models.zoo import light
-from tests.session.building import SMALL, build, conv_net, save
+from tests.session.building import SMALL, build, conv_net, dlc, save
 from tests.session.variants import ALPHABET, other_weights, renamed
 
 TARGET = "c{flags=-O0}"
@@ -133,6 +135,17 @@ def test_whole_builds_have_few_misses(tmp_path: Path) -> None:
         steps = build(f"{name}/net.onnx", *arguments, f"out-{name}", cwd=tmp_path)["steps"]
         found[name] = sum(not step["cached"] for step in steps)
     assert found["a"] > 60 and found["names"] <= 3 and found["weights"] <= 4
+    Place(tmp_path).steps(given)  # which folds constants
+    with open_cache(tmp_path / "cache", "ro") as cache:
+        kept = [record for _, record in records(cache.store)]
+    for record in (
+        next(r for r in kept if r.key.step_name == "simplify"),
+        next(r for r in kept if r.key.step_name == "plan-memory"),
+        next(r for r in kept if r.leads_on),
+    ):
+        done = dlc("show", record.key.digest, "--cache-dir", "cache", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ("leads to" if record.leads_on else "#0") in done.stdout
 
 
 def told(steps: Iterable[StepRecord[Any]]) -> list[Any]:

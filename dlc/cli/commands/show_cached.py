@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlc.base.diagnostics import ExitCode, error, escape
+from dlc.base.uses import NUMPY
 from dlc.cli.describe import describe_graph
 from dlc.cli.terminal import Outcome, columns, size
 from dlc.cli.workspace import Workspace, opened_cache
@@ -91,6 +93,7 @@ def _only(prefix: str, found: list[Match]) -> Match:
 def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: bool, origins: bool) -> Outcome:
     """A step's result: what it depended on, what it gave, and the state itself as far as it can be read."""
     from dlc.driver.state_text import print_state
+    from dlc.driver.veils import needs_of
 
     meta = dict(record.meta)
     state = _state(space, cache, record)
@@ -114,6 +117,8 @@ def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: 
         data["text"] = print_state(state, origins=origins)
         return Outcome(data["text"], data)
     rows = [("result of", found.title), ("state", data["state"]), ("took", f"{record.milliseconds:.1f} ms")]
+    if (needs := needs_of(record)) is not None:
+        rows[1] = ("leads to", f"results whose keys have more: {_of_what(needs)}")
     rows += [(escape(label), escape("; ".join(value.splitlines()))) for label, value in record.key.lines[1:]]
     graph: Any = getattr(state, "graph", state)
     more, table, described = describe_graph(graph) if hasattr(graph, "ops") else ([], "", {})
@@ -121,10 +126,18 @@ def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: 
     return Outcome("\n".join(filter(None, [columns([*rows, *more]), table, "files", files])), {**data, **described})
 
 
+def _of_what(needs: Iterable[str]) -> str:
+    """What keys have of numpy and of weights, in words."""
+    kinds = Counter(need.partition(" ")[0] for need in needs)
+    return escape(", ".join(f"{kind} of {count} weights" if kind != NUMPY else kind for kind, count in kinds.items()))
+
+
 def _state(space: Workspace, cache: Cache, record: Record) -> object:
     """The graph, plan or program that a record holds; None if it is something else or some of it is gone."""
+    from dlc.base.table import NAMES, Table
     from dlc.cache.step_record import Damaged
-    from dlc.driver.codec import Context, decode
+    from dlc.driver.codec import Context, decode, decode_table
+    from dlc.driver.covers import numbered, without
     from dlc.driver.state_text import op_classes
 
     kind = dict(record.meta).get("kind")
@@ -135,8 +148,11 @@ def _state(space: Workspace, cache: Cache, record: Record) -> object:
     def read(name: str) -> memoryview | None:
         return cache.view(objects[name]) if name in objects else None
 
+    context = Context(lambda: op_classes(space.registry))
     try:
-        return decode(kind, read, tuple(objects), Context(lambda: op_classes(space.registry)))
+        table = decode_table(read, context) if NAMES in objects else None
+        state = decode(kind, read, tuple(objects), context, table=lambda: table or Table())
+        return numbered(state) if table is None else without(state, table)
     except Damaged:
         return None
 
