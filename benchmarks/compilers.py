@@ -1,7 +1,7 @@
 """Kernels compiled by every C compiler there is, at sizes around the lanes of vectors, against the reference.
 
-    python benchmarks/compilers.py [WORD…] [--compiler COMMAND] [--root DIR] [--cpu native,generic] [--level=-O3,-O2]
-                                   [--sizes 7,8,9,32] [--each 32] [--seconds N] [--jobs 2] [--json FILE] [--results FILE]
+    python -m benchmarks.compilers [WORD…] [--compiler COMMAND] [--root DIR] [--cpu native,generic] [--level=-O3,-O2]
+        [--sizes 7,8,9,32] [--each 32] [--seconds N] [--jobs 2] [--json FILE] [--results FILE]
 
 Compilers are those of `--compiler`, which may be commands such as `chroot DIR gcc-14` or `docker run -i gcc:9 gcc`, or
 else all gcc, clang and tcc on PATH; `--root` adds those in a root directory of another distribution. Kernels are those
@@ -115,7 +115,8 @@ def swept(options: argparse.Namespace, compilers: Sequence[Compiler], results: R
             streams.append(stream)
             with_it = [c for c in compilers if c.has_vectors or not unit.target.vector_bytes]
             wanted = [(compilers[0], PLAIN), *((c, level) for level in options.level for c in with_it)]
-            rows += pool.map(lambda w, u=unit: results.of(u, *w), wanted)
+            tasks = [pool.submit(results.of, unit, compiler, level) for compiler, level in wanted]
+            rows += [task.result() for task in tasks]
             print(f"\r{len(rows)} units, {sum(len(r.wrong) for r in rows)} wrong", end="", file=sys.stderr, flush=True)
             if time.monotonic() > until:
                 return rows, False

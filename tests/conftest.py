@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from tests.lanes import mark_long, mark_quick, seconds_of_folders, write_slow
 from tests.programs import SHARED, choose_programs, declared, write_programs
-from tests.tools import OTHERS, PACKAGES, missing
+from tests.tools import FOR_LONG, OTHERS, PACKAGES, missing
 
 # The same examples in every run, so that a change fails for what it changed. To search for new ones:
 #   pytest --hypothesis-profile=explore
@@ -79,7 +79,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     needed = [tool for mark in item.iter_markers("needs") for tool in mark.args]
     tools = declared(item)
-    if unknown := tools - {*PACKAGES, *OTHERS}:
+    if unknown := tools - {*PACKAGES, *FOR_LONG, *OTHERS}:
         raise pytest.UsageError(f"tests/tools.py does not have {', '.join(sorted(unknown))}")
     if absent := missing(needed):
         pytest.skip(f"not installed: {absent}")

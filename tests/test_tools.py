@@ -10,10 +10,10 @@ import pytest
 
 from tests.lanes import SLOW_TESTS
 from tests.programs import main, path_with
-from tests.tools import OPTIONAL, OTHERS, PACKAGES, PATH, is_here, missing, program
+from tests.tools import FOR_LONG, OPTIONAL, OTHERS, PACKAGES, PATH, is_here, missing, program
 
 ROOT = Path(__file__).parents[1]
-PROGRAMS = tuple(tool for tool in OPTIONAL if tool not in OTHERS and "'s " not in tool)
+PROGRAMS = tuple(tool for tool in OPTIONAL if tool not in {**OTHERS, **FOR_LONG} and "'s " not in tool)
 
 
 def started(ci: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -49,10 +49,17 @@ PACKAGES = {
     "iverilog": "iverilog",
 }
 """Programs, and parts of them, that tests use → the packages of Debian and Ubuntu that have them."""
+FOR_LONG = {
+    "powerpc64-linux-gnu-gcc": "gcc-powerpc64-linux-gnu libc6-dev-ppc64-cross",
+    "mips-linux-gnu-gcc": "gcc-mips-linux-gnu libc6-dev-mips-cross",
+    "qemu-ppc64-static": "qemu-user-static",
+    "qemu-mips-static": "qemu-user-static",
+}
+"""The same of programs that only tests with `-m long` use: nothing installs them, and nobody misses them."""
 TERMINAL = "a pseudo-terminal"
 OTHERS = {TERMINAL: "mount -t devpts devpts /dev/pts"}
 """What else tests use → how to have it."""
-OPTIONAL = tuple(tool for tool in (*PACKAGES, *OTHERS) if tool not in BASE)
+OPTIONAL = tuple(tool for tool in (*PACKAGES, *FOR_LONG, *OTHERS) if tool not in BASE)
 
 
 def program(tool: str) -> str | None:
@@ -85,7 +92,9 @@ def missing(tools: Iterable[str] = (*PACKAGES, *OTHERS)) -> str:
 
 def packages(tools: Iterable[str] = tuple(PACKAGES)) -> tuple[str, ...]:
     """The packages that have those of the tools that are not here."""
-    return tuple(dict.fromkeys(word for t in tools if not is_here(t) for word in PACKAGES.get(t, "").split()))
+    return tuple(
+        dict.fromkeys(word for t in tools if not is_here(t) for word in {**PACKAGES, **FOR_LONG}.get(t, "").split())
+    )
 
 
 def _can_sanitize(compiler: str, flags: Iterable[str] = SANITIZE) -> bool:

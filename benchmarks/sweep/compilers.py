@@ -1,8 +1,8 @@
 """C compilers of this machine, of other root directories, and of any command: from a text to an object.
 
-A command of one word is a compiler here. One of more words, as `chroot /srv/trixie gcc-14` or `docker run -i gcc:9 gcc`,
-may see other files: it reads C from its input and writes assembler to its output, which the compiler of this machine
-assembles. Objects are linked here, so that one C library serves all.
+A command of one word is a compiler here. One of more words, as `chroot /srv/trixie gcc-14` or `docker run -i gcc:9
+gcc`, may see other files: it reads C from its input and writes assembler to its output, which the compiler of this
+machine assembles. Objects are linked here, so that one C library serves all.
 """
 
 from __future__ import annotations

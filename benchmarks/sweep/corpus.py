@@ -198,7 +198,7 @@ def _model(name: str, cpu: str, sizes: Sequence[int]) -> Iterator[Case]:
 def _model_run(kernel: Kernel, n: int) -> Run:
     rng = np.random.default_rng(n)
     sizes = {p.type.symbol: min(max(n, s.least), s.most) for p in kernel.params if (s := p.type.symbol) is not None}
-    known = {s.name: size // s.unit for s, size in sizes.items() if s is not None}
+    known = {s.name: size // s.unit for s, size in sizes.items()}
     args: list[Array] = []
     for p in kernel.params:
         if p.type.symbol is not None:

@@ -69,7 +69,7 @@ MODELS: Final[Mapping[str, Make]] = {
 
 
 def kernels_of(name: str, cpu: str, most: int) -> list[Kernel]:
-    """The kernels of a model for a machine, its named dimensions left open up to a size; none if what makes it is missing."""
+    """The kernels of a model for a machine, its named dimensions open up to a size; none if its maker is missing."""
     with tempfile.TemporaryDirectory(prefix="dlc-sweep-") as place:
         path = Path(place, "model.onnx")
         try:
@@ -78,7 +78,7 @@ def kernels_of(name: str, cpu: str, most: int) -> list[Kernel]:
             return []
         dims = _open_dims(path)
         try:
-            return _kernels(path, cpu, {dim: f"1..{most}" for dim in dims})
+            return _kernels(path, cpu, dict.fromkeys(dims, f"1..{most}"))
         except DlcError:  # not for such sizes
             return _kernels(path, cpu, _dims_of(path, feeds or {}))
 
@@ -95,9 +95,15 @@ def _kernels(path: Path, cpu: str, dims: Mapping[str, int | str]) -> list[Kernel
     return list(dict.fromkeys(call.body for call in calls if not isinstance(call, Copy)))
 
 
+def _inputs(path: Path) -> list[Any]:
+    model = onnx.ModelProto()
+    model.ParseFromString(path.read_bytes())
+    return list(model.graph.input)
+
+
 def _dims_of(path: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that named dimensions have in the inputs that belong to a model."""
-    ports = [port for port in onnx.load(str(path), load_external_data=False).graph.input if port.name in feeds]
+    ports = [port for port in _inputs(path) if port.name in feeds]
     pairs = (
         (d.dim_param, size)
         for port in ports
@@ -107,6 +113,5 @@ def _dims_of(path: Path, feeds: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _open_dims(path: Path) -> list[str]:
-    ports = onnx.load(str(path), load_external_data=False).graph.input
-    named = (d.dim_param for port in ports for d in port.type.tensor_type.shape.dim)
+    named = (d.dim_param for port in _inputs(path) for d in port.type.tensor_type.shape.dim)
     return list(dict.fromkeys(name for name in named if re.fullmatch(r"\w+", name)))

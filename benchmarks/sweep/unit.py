@@ -6,7 +6,6 @@ import hashlib
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -153,4 +152,5 @@ def _words(got: Any, want: Any) -> str:
     if not len(differing):
         return f"{got.size} elements, none far off"
     place = tuple(differing[0])
-    return f"{len(differing)} of {got.size} elements, first {[int(k) for k in place]}: {got[place]} instead of {want[place]}"
+    first = f"{[int(k) for k in place]}: {got[place]} instead of {want[place]}"
+    return f"{len(differing)} of {got.size} elements, first {first}"

@@ -1,8 +1,11 @@
 """Weights: one file, aligned, equal contents once, one tensor in memory at a time."""
 
+import ctypes
 import gc
 import hashlib
+import subprocess
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +16,19 @@ from dlc_backend_c.weights import (
     MAP_ABOVE,
     Blob,
     storage_of,
-    weights_text,
     write_weights,
 )
+from dlc_backend_c.weights_text import data_type, weights_text
 
 from dlc import DlcError
-from dlc.base.types import Type, bool_, f32, f64
+from dlc.base.types import DTYPES, Type, bool_, f32, f64
 from dlc.files.hashing import OwnedFile, content_sha256, file_sha256
 from dlc.graph import Constant, LazyData, Op, Splat, Tensor
 from dlc.graph.tensor import digest_of_data
 from dlc.ops.elementwise import Mul
 from dlc.ops.shape import Concat, Reshape, Transpose
 from tests.backend_c.models import Array, constant
+from tests.tools import COMPILERS
 
 
 def blob_bytes(blob: Blob) -> bytes:
@@ -96,12 +100,49 @@ def test_large_weights_are_streamed_to_a_file_that_lives_as_long_as_its_path(lar
     assert not OwnedFile(place).exists() and not OwnedFile(place).parent.exists()
 
 
-def test_text_holds_every_byte() -> None:
-    blob = write_weights([constant(100)], "w.bin")
-    text = weights_text(blob, "head {\n", "w.c").read_text()
-    assert bytes(map(int, text.removeprefix("head {\n").removesuffix("};\n").replace("\n", "").rstrip(",").split(",")))
-    numbers = [int(n) for n in text.removeprefix("head {\n").removesuffix("};\n").replace("\n", "").split(",") if n]
-    assert bytes(numbers) == blob_bytes(blob)
+def of_every_size() -> list[Op]:
+    """Elements of 1, 2, 4 and 8 bytes, and packed ones; sizes that fill no line."""
+    rng = np.random.default_rng(0)
+    types = [DTYPES[name] for name in ("f32", "f64", "f64", "i8", "f16", "bf16", "bool", "i64", "f32", "u4")]
+    counts = (100, 3, 5, 37, 11, 1, 9, 6, 70_001, 7)
+    return [
+        Constant(Tensor.of(rng.integers(0, 2 if t is bool_ else 9, n).astype(t.numpy), t))
+        for t, n in zip(types, counts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("cc", COMPILERS)
+@pytest.mark.parametrize("align", [4, 64])
+def test_text_holds_every_byte(cc: str, align: int, tmp_path: Path) -> None:
+    blob = write_weights(of_every_size(), "w.bin", align=align)
+    text = weights_text(
+        blob, "net", "", f"__attribute__((aligned({align}))) const {data_type('net')} net_weights =", "w.c"
+    )
+    source = tmp_path / "w.c"
+    source.write_text(text.read_text() + "const void *bytes(void);\nconst void *bytes(void) { return &net_weights; }\n")
+    command = [
+        cc,
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        str(source),
+        "-o",
+        str(tmp_path / "w.so"),
+    ]
+    subprocess.run(command, check=True)
+    library = ctypes.CDLL(str(tmp_path / "w.so"))
+    library.bytes.restype = ctypes.c_void_p
+    assert ctypes.string_at(library.bytes(), blob.size) == blob_bytes(blob)
+    assert {size for _, size in blob.elements} == {1, 2, 4, 8}
+
+
+def test_equal_bytes_of_elements_of_other_sizes_are_stored_apart() -> None:
+    """In another order of bytes they differ."""
+    ops: list[Op] = [Splat(1, Type(DTYPES["i64"], (8,))), Constant(Tensor.of(np.array([1, 0] * 8, np.int32)))]
+    assert len(set(write_weights(ops, "w.bin").offsets.values())) == 2
 
 
 def test_contents_that_begin_and_end_alike_are_distinguished() -> None:

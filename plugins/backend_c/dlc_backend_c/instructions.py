@@ -150,11 +150,13 @@ DLC_INLINE void dlc_store_u8_@V(uint8_t *p, @V x)
 }
 DLC_INLINE void dlc_store_i8_@V(int8_t *p, @V x) { dlc_store_u8_@V((uint8_t *)p, x); }
 /* Toward zero, of lanes that are NaN, which gives 0 where a byte is meant, or well within the range. */
+/* needs nan */
 DLC_INLINE @V dlc_bounded_@V(f32x@N x)
 {
     return __builtin_convertvector((f32x@N)((@U)x & (@U)(x == x)), @V);
 }
 /* Half to even: halves are gone where numbers of f32 are whole ones. */
+/* needs association, rounding, signed_zeros */
 DLC_INLINE f32x@N dlc_round_f32x@N(f32x@N x)
 {
 #if defined(__AVX512F__) && @N == 16

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlc.base.types import DType
+from dlc_backend_c.byte_order import BIG_ENDIAN
 from dlc_backend_c.narrow import filled, is_upper, numbers
 
 _LOAD = """\
@@ -22,6 +23,19 @@ DLC_INLINE @V dlc_round_@type_@V(@V x) { return dlc_value_@type_@V(dlc_bits_@typ
 
 _CHOICE = """\
 DLC_INLINE @U dlc_choose_@U(@U mask, @U a, @U b) { return (mask & a) | (~mask & b); }
+"""
+
+# Packed elements count from the lowest bits of the first byte on.
+_LITTLE = f"""\
+DLC_INLINE @U dlc_little_@U(const uint8_t *p)
+{{
+    const @U w = *(const @U_any *)p;
+#if {BIG_ENDIAN}
+    return w >> 24 | (w >> 8 & 0xff00u) | (w << 8 & 0xff0000u) | w << 24;
+#else
+    return w;
+#endif
+}}
 """
 
 _VECTOR_FLOAT = """\
@@ -110,7 +124,7 @@ DLC_INLINE @V dlc_unpack_@type_@V(const uint8_t *p, ptrdiff_t at)
 _EVERY = """\
 DLC_INLINE @V dlc_every_@type_@V(const uint8_t *p, ptrdiff_t at, int place)
 {
-    const @U words = *(const @U_any *)(p + at / @per_byte), h = words >> (@bits * place) & @onesu;
+    const @U h = dlc_little_@U(p + at / @per_byte) >> (@bits * place) & @onesu;
     return @unpacked;
 }
 """
@@ -125,7 +139,7 @@ DLC_INLINE @U dlc_bytes_@type_@U(const uint8_t *p, ptrdiff_t at, int place)
 _RAISED = """\
 DLC_INLINE @V dlc_raised_@type_@V(const uint8_t *p, ptrdiff_t at, int place)
 {
-    const @U words = *(const @U_any *)(p + at / @per_byte);
+    const @U words = dlc_little_@U(p + at / @per_byte);
     return __builtin_convertvector((@V_mask)(words & (@onesu << (@bits * place))), @V);
 }
 """
@@ -164,7 +178,7 @@ def vector_types(lanes: int) -> str:
         f"typedef uint32_t u32x{lanes} __attribute__((vector_size({lanes * 4})));\n"
         f"typedef uint32_t u32x{lanes}_any __attribute__((vector_size({lanes * 4}), aligned(1), may_alias));\n"
     )
-    return stored + wide + _CHOICE.replace("@U", f"u32x{lanes}")
+    return stored + wide + (_CHOICE + _LITTLE).replace("@U", f"u32x{lanes}")
 
 
 _HALFWAY = {1: "__builtin_convertvector(bits, u16x@lanes)"}

@@ -10,6 +10,7 @@ from dlc.files.hashing import Content
 from dlc.runtime.manifest import signature_json
 from dlc_backend_c import manifest
 from dlc_backend_c.body import Functions
+from dlc_backend_c.byte_order import BIG_ENDIAN
 from dlc_backend_c.cmake import cmake_values
 from dlc_backend_c.function import prelude
 from dlc_backend_c.header import fill
@@ -20,7 +21,8 @@ from dlc_backend_c.outline import functions_of
 from dlc_backend_c.sections import Section, join, linkage, own_names
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.threads import pool_lines, thread_flags, thread_values
-from dlc_backend_c.weights import Blob, Storage, storage_of, weights_text
+from dlc_backend_c.weights import Blob, Storage, storage_of
+from dlc_backend_c.weights_text import data_type, weights_text
 
 ABI_VERSION = 3
 """Of the generated interface."""
@@ -84,17 +86,15 @@ class Package:
 # ---- parts of the source ---------------------------------------------------------------------------------------------
 
 
-def includes(package: Package, *system: str) -> list[str]:
-    """The header, those of C, and what the weights ask of the machine."""
-    return [
-        f'#include "{package.prefix}.h"',
-        *(f"#include <{name}>" for name in system),
-        "",
-        "#if defined(__BYTE_ORDER__) && defined(__ORDER_BIG_ENDIAN__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__",
-        '#error "the weights are little-endian"',
-        "#endif",
-        "",
-    ]
+def includes(package: Package, *system: str, files: bool = False) -> list[str]:
+    """The header, those of C, and the order of bytes in which weights are bytes, or files are written (`files`)."""
+    lines = [f'#include "{package.prefix}.h"', *(f"#include <{name}>" for name in system), ""]
+    as_bytes = package.blob.size > 0 and package.weights != "text"
+    if not (as_bytes or files):
+        return lines
+    remedy = "" if files else ": use c{weights=text}"
+    what = "the files that this program reads and writes" if files else "these weights"
+    return [*lines, f"#if {BIG_ENDIAN}", f'#error "{what} are little-endian{remedy}"', "#endif", ""]
 
 
 def memory(package: Package) -> list[str]:
@@ -109,8 +109,10 @@ def _weights_lines(package: Package) -> list[str]:
     if not package.blob.size:
         return []
     if not package.needs_weights:
+        of = data_type(p) if package.weights == "text" else "unsigned char"
+        end = "" if package.weights == "text" else "[]"
         hidden = '#if defined(__GNUC__) && defined(__ELF__)\n__attribute__((visibility("hidden")))\n#endif'
-        return [hidden, f"extern const unsigned char {p}_weights[];", ""]
+        return [hidden, f"extern const {of} {p}_weights{end};", ""]
     return [
         f"static const unsigned char *{p}_weights;",
         "",
@@ -141,7 +143,9 @@ def _arena_lines(package: Package) -> list[str]:
 
 def weights_local(package: Package) -> str:
     """The declaration of `w`, the weights, in a function that reads them."""
-    return f"    const unsigned char *const w = {package.prefix}_weights;"
+    own = f"{package.prefix}_weights"
+    text = package.blob.size > 0 and package.weights == "text"
+    return f"    const unsigned char *const w = {f'(const unsigned char *)&{own}' if text else own};"
 
 
 def arena_local(package: Package, given: str) -> list[str]:
@@ -203,7 +207,7 @@ def files_of(package: Package, main: str, headers: Mapping[str, bytes]) -> dict[
     files: dict[str, Content] = {f"{p}{end}": header for end, header in headers.items()}
     files[f"{p}.c"] = _source(package, main)
     if blob.size and weights == "text":
-        files[f"{p}_weights.c"] = weights_text(blob, _array_head(package), f"{p}_weights.c")
+        files[f"{p}_weights.c"] = weights_text(blob, p, *_around_weights(package), f"{p}_weights.c")
     elif blob.size:
         files[f"{p}_weights.bin"] = blob.content
         if weights == "incbin":
@@ -322,23 +326,23 @@ def _flags(package: Package) -> tuple[str, ...]:
     return (*package.target.flags, *thread_flags(package.options), *package.options.flags)
 
 
-def _array_head(package: Package) -> str:
-    p, size = package.prefix, package.blob.size
+def _around_weights(package: Package) -> tuple[str, str]:
+    """(What the file of weights in C begins with, the declaration that they initialise)."""
+    p, of = package.prefix, f"const {data_type(package.prefix)}"
     lines, place = placed(p, "weights", package.options.section)
-    return (
-        f"/* Weights of {p}, little-endian. */\n"
+    head = (
+        f"/* Weights of {p}, as numbers: right in any order of bytes. */\n"
         "#if defined(__GNUC__)\n"
         f"#define ALIGNED __attribute__((aligned({package.align})))\n"
         "#elif defined(_MSC_VER)\n"
         f"#define ALIGNED __declspec(align({package.align}))\n"
         "#else\n"
         f"#define ALIGNED _Alignas({package.align})\n"
-        "#endif\n" + "".join(f"{line}\n" for line in lines) + "#if defined(__GNUC__) && defined(__ELF__)\n"
-        '__attribute__((visibility("hidden")))\n'
         "#endif\n"
-        f"extern const unsigned char {p}_weights[{size}];\n"
-        f"{place}ALIGNED const unsigned char {p}_weights[{size}] = {{\n"
     )
+    before = "".join(f"{line}\n" for line in lines) + "#if defined(__GNUC__) && defined(__ELF__)\n"
+    before += f'__attribute__((visibility("hidden")))\n#endif\nextern {of} {p}_weights;\n'
+    return head, f"{before}{place}ALIGNED {of} {p}_weights ="
 
 
 def _sources(package: Package) -> list[str]:

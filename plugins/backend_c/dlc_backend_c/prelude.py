@@ -22,6 +22,7 @@ from dlc_backend_c import (
 )
 from dlc_backend_c.helpers import MATH, needed, paragraphs
 from dlc_backend_c.lanes_to_c import vector
+from dlc_backend_c.needs import declared, without_needs
 from dlc_backend_c.spelling import VALUE, spell
 from dlc_backend_c.target import CTarget
 from dlc_backend_c.vector_math import scalar_functions, vector_functions
@@ -64,14 +65,17 @@ _TILES = """\
 # C's conversion of an unrepresentable value is undefined; these give the smallest integer, as x86 does, then wrap. Both
 # types hold the limits exactly, and no float lies between -2147483648 and the first that is too small.
 _FROM_FLOAT = """\
+/* needs nan */
 DLC_INLINE int32_t dlc_i32_of_@N(@T x)
 {
     return x @LOW && x < 2147483648.0@S ? (int32_t)x : (-2147483647 - 1);
 }
+/* needs nan */
 DLC_INLINE int64_t dlc_i64_of_@N(@T x)
 {
     return x >= -9223372036854775808.0@S && x < 9223372036854775808.0@S ? (int64_t)x : (-9223372036854775807 - 1);
 }
+/* needs nan */
 DLC_INLINE uint64_t dlc_u64_of_@N(@T x)
 {
     if (x >= 9223372036854775808.0@S && x < 18446744073709551616.0@S)
@@ -87,22 +91,30 @@ DLC_INLINE uint32_t dlc_u32_of_@N(@T x) { return (uint32_t)dlc_i64_of_@N(x); }
 
 _BOUNDED = """
 /* A float that is NaN or well within the range as an integer. */
+/* needs nan */
 DLC_INLINE int32_t dlc_bounded(float x) { return x == x ? (int32_t)x : (-2147483647 - 1); }
 """
 _FLOAT = """\
 DLC_INLINE @I dlc_bits_of_@N(@T x) { union { @T f; @I u; } v; v.f = x; return v.u; }
 DLC_INLINE @T dlc_@N_of_bits(@I x) { union { @I u; @T f; } v; v.u = x; return v.f; }
 /* NaN if either is; the second form is for a second argument that is a number. */
+/* needs nan */
 DLC_INLINE @T dlc_min_@N(@T a, @T b) { @T m = a < b ? a : b; return a != a ? a : m; }
+/* needs nan */
 DLC_INLINE @T dlc_max_@N(@T a, @T b) { @T m = a > b ? a : b; return a != a ? a : m; }
+/* needs nan */
 DLC_INLINE @T dlc_minc_@N(@T a, @T b) { return b < a ? b : a; }
+/* needs nan */
 DLC_INLINE @T dlc_maxc_@N(@T a, @T b) { return b > a ? b : a; }
+/* needs nan */
 DLC_INLINE @T dlc_sign_@N(@T x) { return x != x ? x : (@T)((x > 0) - (x < 0)); }
+/* needs nan, signed_zeros */
 DLC_INLINE @T dlc_mod_@N(@T a, @T b)
 {
     @T r = fmod@S(a, b);
     return r == 0 ? copysign@S(0, b) : (b < 0) != (r < 0) ? r + b : r;
 }
+/* needs division */
 DLC_INLINE @T dlc_floordiv_@N(@T a, @T b) { return floor@S(a / b); }
 """
 
@@ -216,6 +228,7 @@ DLC_INLINE @V dlc_picked4_@V(@V a, @V b, @V c, @V d, @V_mask at)
 
 # x86 gives the second operand where one is NaN: in both orders the results are equal, or one of them is NaN.
 _EXTREME = """\
+/* needs nan */
 DLC_INLINE @V dlc_@F_@V(@V a, @V b)
 {
 #if defined(@WITH)
@@ -228,6 +241,7 @@ DLC_INLINE @V dlc_@F_@V(@V a, @V b)
     return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b));
 #endif
 }
+/* needs nan */
 DLC_INLINE @V dlc_@Fc_@V(@V a, @V b)
 {
 #if defined(@WITH)
@@ -258,11 +272,17 @@ def prelude(target: CTarget, text: str) -> str:
 @lru_cache(maxsize=8)
 def whole_prelude(target: CTarget) -> str:
     """Everything that functions for this target may rely on; no program has all of it."""
-    return paragraphs("\n".join(_sections(target)))
+    text = declared_prelude(target)
+    needs = {need for found in declared(text).values() for need in found}
+    return paragraphs(_INCLUDES + math_flags.definition(needs) + without_needs(text))
+
+
+def declared_prelude(target: CTarget) -> str:
+    """The helpers with what each needs of floating point."""
+    return "\n".join(_sections(target))
 
 
 def _sections(target: CTarget) -> Iterator[str]:
-    yield _INCLUDES + math_flags.DEFINITION
     if target.vector_bytes:
         yield _TILES
     yield _HEAD + condition_indices.DEFINITION + in_order.DEFINITION + masks.DEFINITION + rolled.DEFINITION

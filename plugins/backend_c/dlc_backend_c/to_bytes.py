@@ -11,6 +11,7 @@ from typing import Final
 
 DEFINITION: Final = """\
 /* x half to even, plus zero, at least low and at most high; 0 of NaN. */
+/* needs association, nan */
 DLC_INLINE int32_t dlc_to_byte(float x, int32_t zero, int32_t low, int32_t high)
 {
 #if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32) && defined(__ARM_FP) && !defined(__aarch64__)
@@ -63,6 +64,7 @@ DLC_INLINE int32_t dlc_to_byte(float x, int32_t zero, int32_t low, int32_t high)
 
 
 VECTORS: Final = """
+/* needs nan */
 DLC_INLINE @V dlc_to_byte_@V(f32x@N x, int32_t zero, int32_t low, int32_t high)
 {
     const f32x@N above = dlc_maxc_f32x@N(dlc_splat_f32x@N((float)(low - zero)), x); /* of NaN too */
@@ -80,6 +82,7 @@ DLC_INLINE @V dlc_to_byte_@V(f32x@N x, int32_t zero, int32_t low, int32_t high)
     return low == 0 ? whole : whole & (@V)(x == x);
 }
 /* x half to even, at least low and at most high; low of NaN. */
+/* needs nan */
 DLC_INLINE f32x@N dlc_whole_f32x@N(f32x@N x, float low, float high)
 {
     return dlc_round_f32x@N(dlc_minc_f32x@N(dlc_maxc_f32x@N(dlc_splat_f32x@N(low), x), dlc_splat_f32x@N(high)));

@@ -86,7 +86,7 @@ def training_text(training: Training) -> str:
     """The section that declares the weights and defines the functions of the interface."""
     package = training.package
     lines = [
-        *includes(package, "string.h"),
+        *includes(package, "string.h", files=True),
         *memory(package),
         *value_functions(package.prefix, training.bundle, _loss(training)),
         *_range_functions(training),

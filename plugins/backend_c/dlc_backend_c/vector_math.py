@@ -69,6 +69,7 @@ DLC_INLINE float dlc_exp2_whole(float n)
     out.i = ((int32_t)n + 127) * (1 << 23);
     return out.f;
 }
+/* needs association, rounding, nan */
 DLC_INLINE float dlc_exp_f32(float x)
 {
     float c = x > 89.0f ? 89.0f : x, n, m, r, p;
@@ -85,6 +86,7 @@ DLC_INLINE float dlc_exp_f32(float x)
     return x != x ? x : p;
 }
 /* (e^2x - 1) / (e^2x + 1) for the size of x, where e^2x is 2^n * (p + 1); 2^n by its bits, the last ones of n + 127. */
+/* needs association, rounding, nan, signed_zeros */
 DLC_INLINE float dlc_tanh_f32(float x)
 {
     float a = fabsf(x), c = 2.0f * (a > 9.1f ? 9.1f : a), n, r, p;
@@ -98,6 +100,7 @@ DLC_INLINE float dlc_tanh_f32(float x)
     p = p * s.f + (s.f - 1.0f);
     return x != x ? x : copysignf(p / (p + 2.0f), x);
 }
+/* needs nan, signed_zeros */
 DLC_INLINE float dlc_erf_f32(float x)
 {
     float a = fabsf(x), t = a > 4.0f ? 4.0f : a, z = x * x, p, q, big;
@@ -113,8 +116,10 @@ _VECTORS: Final = """\
 DLC_INLINE @V dlc_pick_@V(@V_mask m, @V a, @V b) { return (@V)((m & (@V_mask)a) | (~m & (@V_mask)b)); }
 DLC_INLINE @V dlc_abs_@V(@V x) { return (@V)((@V_mask)x & 0x7fffffff); }
 /* The size of a with the sign of x. */
+/* needs signed_zeros */
 DLC_INLINE @V dlc_signed_@V(@V a, @V x) { return (@V)((@V_mask)dlc_abs_@V(a) | ((@V_mask)x & ~0x7fffffff)); }
 /* What is left of c without n times log 2; exp of it. */
+/* needs association */
 DLC_INLINE @V dlc_exp_rest_@V(@V c, @V n) { return (c - n * 0.693359375f) - n * -2.12194440e-4f; }
 DLC_INLINE @V dlc_exp_part_@V(@V r)
 {
@@ -124,6 +129,7 @@ DLC_INLINE @V dlc_exp_part_@V(@V r)
     return p * r + 1.0f;
 }
 /* For x in [-87, 88] only. */
+/* needs association, rounding */
 DLC_INLINE @V dlc_exp_near_@V(@V x)
 {
     @V n = (x * 1.44269504f + 12582912.0f) - 12582912.0f, p = dlc_exp_part_@V(dlc_exp_rest_@V(x, n));
@@ -134,6 +140,7 @@ DLC_INLINE @V dlc_exp_near_@V(@V x)
     return p * @2^n;
 #endif
 }
+/* needs association, rounding, nan */
 DLC_INLINE @V dlc_exp_@V(@V x)
 {
 @PIECES EXP
@@ -158,6 +165,7 @@ DLC_INLINE @V dlc_exp_@V(@V x)
 @END
 }
 /* (e^2x - 1) / (e^2x + 1) for the size of x, where e^2x is 2^n * (p + 1); 2^n by its bits, the last ones of n + 127. */
+/* needs association, rounding, nan, signed_zeros */
 DLC_INLINE @V dlc_tanh_@V(@V x)
 {
 @PIECES TANH
@@ -170,6 +178,7 @@ DLC_INLINE @V dlc_tanh_@V(@V x)
     return dlc_signed_@V(p / (p + 2.0f), x);
 @END
 }
+/* needs nan, signed_zeros */
 DLC_INLINE @V dlc_erf_@V(@V x)
 {
 @PIECES ERF

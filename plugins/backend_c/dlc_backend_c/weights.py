@@ -38,6 +38,7 @@ Storage = Literal["incbin", "text", "map"]
 _BLOCK = 1 << 20
 _SAMPLE = 256
 """Bytes."""
+_Sample = tuple[int, int, bytes, bytes]
 
 
 class Hash(Protocol):
@@ -61,6 +62,8 @@ class Blob:
     """Digest of a constant value → offset of its first byte."""
     shared: int
     """Bytes saved because equal contents are stored once."""
+    elements: tuple[tuple[int, int], ...] = ()
+    """(First byte, bytes of an element) of each part, in order; the first begins at 0, and parts have all bytes."""
 
 
 def unpacked_key(op: Op) -> str:
@@ -84,6 +87,7 @@ def write_weights(
     most = sum(op.type.packed_bytes + ALIGN for op in constants) + sum(op.type.nbytes + ALIGN for op in unpacked)
     path = OwnedFile.create(name) if workshop is None else workshop.file(name, most)
     offsets: dict[str, int] = {}
+    elements: dict[int, int] = {}
     whole = hashlib.sha256()
     end = shared = 0
     with Appender(path, most) as file:
@@ -94,12 +98,15 @@ def write_weights(
             if place < end:
                 shared += value.size
             else:
+                if value.size and (not elements or elements[max(elements)] != value.itemsize):
+                    elements[end] = value.itemsize
                 end += _append(file, whole, value.pieces(), value.size, align)
         if offsets and not end:
+            elements[0] = 1
             end += _append(file, whole, [memoryview(bytes(align))], align, align)  # empty tensors need an address too
     path.written(whole.hexdigest())
     blob = path.read_bytes() if end <= IN_MEMORY else path
-    return Blob(blob, end, whole.hexdigest(), MappingProxyType(offsets), shared)
+    return Blob(blob, end, whole.hexdigest(), MappingProxyType(offsets), shared, tuple(elements.items()))
 
 
 def storage_of(choice: Literal["auto", "incbin", "text", "map"], size: int) -> Storage:
@@ -139,12 +146,17 @@ class _Value:
         return sum(part.nbytes for part in self.parts)
 
     @property
-    def sample(self) -> tuple[int, bytes, bytes]:
-        """Size, first and last bytes: they tell nearly all contents apart."""
+    def itemsize(self) -> int:
+        """Bytes of an element, whose order a processor decides."""
+        return self.parts[0].itemsize
+
+    @property
+    def sample(self) -> _Sample:
+        """Size, bytes of an element, first and last bytes: they tell nearly all contents apart."""
         first, last = self.parts[0], self.parts[-1]
         count = _SAMPLE // first.itemsize
         begin, end = first.flat[:count], last.flat[max(0, last.size - count) :]
-        return self.size, np.asarray(begin).tobytes(), np.asarray(end).tobytes()
+        return self.size, self.itemsize, np.asarray(begin).tobytes(), np.asarray(end).tobytes()
 
     def pieces(self) -> Iterator[memoryview]:
         """The bytes in C order."""
@@ -185,11 +197,9 @@ class _Contents:
     those are equal, which hardly happens but for equal contents."""
 
     file: Appender
-    first: dict[tuple[int, bytes, bytes], int] = field(default_factory=dict[tuple[int, bytes, bytes], int])
+    first: dict[_Sample, int] = field(default_factory=dict[_Sample, int])
     """Sample → where the first content with it begins."""
-    known: dict[tuple[int, bytes, bytes], dict[bytes, int]] = field(
-        default_factory=dict[tuple[int, bytes, bytes], dict[bytes, int]]
-    )
+    known: dict[_Sample, dict[bytes, int]] = field(default_factory=dict[_Sample, dict[bytes, int]])
     """Sample that occurred again → digest of every content with it → where that begins."""
 
     def place(self, value: _Value, end: int) -> int:
@@ -214,19 +224,3 @@ def _append(file: Appender, whole: "Hash", pieces: Iterable[memoryview], size: i
         whole.update(piece)
         file.write(piece)
     return size + len(padding)
-
-
-def weights_text(blob: Blob, head: str, name: str) -> OwnedFile:
-    """The weights as a C array behind `head`, which declares it up to the opening brace."""
-    path = OwnedFile.create(name)
-    source = (
-        memoryview(blob.content) if isinstance(blob.content, bytes) else np.memmap(blob.content, np.uint8, "r").data
-    )
-    with path.open("w", encoding="ascii", newline="\n") as out:
-        out.write(head)
-        for start in range(0, len(source), 1 << 16):
-            piece = source[start : start + (1 << 16)]
-            rows = (piece[k : k + 32] for k in range(0, len(piece), 32))
-            out.writelines(",".join(map(str, row)) + ",\n" for row in rows)
-        out.write("};\n")
-    return path
