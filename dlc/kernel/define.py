@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dlc.base.budget import tick
 from dlc.base.extents import Dim, bounds, capacity
 from dlc.base.polynomials import Symbol
 from dlc.base.types import DType, Type, i64
@@ -105,6 +106,7 @@ def comp(
         into: Shape of the output when subscripts are compound.
         over: Output axes, outermost first, when subscripts are compound.
     """
+    tick()
     items = tuple(lift(i) for i in index)
     kinds: tuple[tuple[Reduce, Sequence[Axis]], ...] = (("add", sum), ("mul", prod), ("max", max), ("min", min))
     used: list[tuple[Reduce, tuple[Axis, ...]]] = [(kind, tuple(a)) for kind, a in kinds if a]

@@ -29,6 +29,27 @@ class Kernel:
         return {p.name: p for p in (*self.params, *self.results, *self.locals)}
 
     @cached_property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """(bytes of an element in memory, bytes of all) of every tensor, by name."""
+        return {name: (p.storage.itemsize, p.type.nbytes) for name, p in self.tensors.items()}
+
+    @cached_property
+    def param_names(self) -> Mapping[str, Param]:
+        """The parameters by name."""
+        return {p.name: p for p in self.params}
+
+    @cached_property
+    def result_kinds(self) -> frozenset[tuple[DType, int]]:
+        """The element types of its results, each with a number of elements: what may lie where a result does."""
+        return frozenset((r.dtype, r.type.capacity) for r in self.results)
+
+    @cached_property
+    def overwritable(self) -> bool:
+        """Whether a result may lie where a parameter does that a nest reads."""
+        read = (p for p in self.params if p.name in self.readers)
+        return any((p.dtype, p.type.capacity) in self.result_kinds for p in read)
+
+    @cached_property
     def digest(self) -> str:
         """Content digest (32 hex digits). Equal digests mean equal computations up to naming, if canonical."""
         return blake2b(self.text().encode(), digest_size=16).hexdigest()

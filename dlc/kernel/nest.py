@@ -37,6 +37,11 @@ def identity(reduce: str | None, dtype: DType) -> bool | int | float:
     return low if reduce == "max" else high
 
 
+def zero(dtype: DType) -> Const:
+    """The literal 0 of a type: what variables of schedules begin with, and copies have behind the end of a tensor."""
+    return Const(identity(None, dtype))
+
+
 @dataclass(frozen=True)
 class Param:
     """A tensor of a kernel: parameter, result or local. Indexing it makes a load.

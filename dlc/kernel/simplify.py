@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from dlc.base.budget import tick
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, both, children
 from dlc.kernel.nest import Nest
 
@@ -284,6 +285,7 @@ def simplify_guard(guard: Expr | None) -> Expr | None:
 
 def simplify_nest(nest: Nest) -> Nest:
     """A simpler equal nest: axes of extent 1 removed, indices and guards simplified."""
+    tick()
     if unit := {a: Const(0) for a in nest.axes if a.extent == 1}:
         nest = nest.substitute(unit, tuple(a for a in nest.axes if a.extent != 1))
     return replace(

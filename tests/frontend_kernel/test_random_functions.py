@@ -41,6 +41,10 @@ NAMED = {
  T<16,23>[i,j] = X[i,j]*X[i,j];
  Y[i,j] = sin(T[i,j]/9);
  Z[i] = sum[j](T[i,j]/sqrt(v[j]*v[j]+1))*(log(3)/2); }""",
+    # One value in all elements of a gradient.
+    "spread": """kernel f(X: f32[1,31], v: f32[31]) -> (Y: f32[1,31], Z: f32[1]) {
+ Y[i,j] = tanh(X[i,j]);
+ Z[i] = sum[j](Y[i,j] + v[j])*0.5; }""",
     "compared": "kernel f(x: float[8]) -> (y: float[8]) { y[i] = select(x[i] < sqrt(2), x[i], sqrt(2))*min(2, 1/3); }",
 }
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.parse import parse_loops
 from dlc.kernel.schedules.contraction import Tiles
-from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles
+from dlc.kernel.schedules.estimate import Estimate, estimate, least_cycles, sizes_of
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.schedule import scheduled
 from dlc.kernel.text import parse_kernel
@@ -21,7 +22,8 @@ N = 1 << 20
 
 def of(text: str, machine: Machine = MACHINE) -> Estimate:
     program = parse_loops(text)
-    return estimate(program.body, (*program.params, *program.results, *program.buffers), machine)
+    kernel = Kernel(program.params, program.results, (), ())
+    return estimate(program.body, sizes_of(kernel, program.buffers), machine)
 
 
 def copy(at: str, reads: int = 1, lanes: int = 1) -> str:

@@ -30,6 +30,7 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.loops.verify import verify_loops
 from dlc.kernel.nest import Param
+from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.schedule import schedule
 from dlc.kernel.text import parse_kernel
 from tests.kernel.random_kernels import random_kernel
@@ -160,3 +161,14 @@ def test_new_names_are_not_taken() -> None:
     names = fresh("v", taken)
     assert [next(names) for _ in range(3)] == ["v2", "v4", "v5"]
     assert {"x", "y", "i", "workspace"} <= taken
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("columns", [6, 8, 11])
+def test_copies_of_integers_are_filled_up_with_integers(columns: int, machine: Machine) -> None:
+    """Columns of a product of integers, copied as panels that have more of them."""
+    body = f"""(u8[3,4,{columns}], i8[16,4]) -> (f32[3,3,{columns}]) local (i32[3,{columns},3]) {{
+  m<4: t0[i,j,k] += i32(p0[i,m,j])*i32(p1[k,m])
+  i<3 j<{columns} k<3: r0[k,i,j] = f32(t0[i,j,k])*0.5
+}}"""
+    assert verify_loops(schedule(parse_kernel(f"kernel{body}"), machine)) is None

@@ -38,7 +38,7 @@ from dlc.kernel.loops.rename import Renaming
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Place
-from dlc.kernel.schedules.estimate import estimate
+from dlc.kernel.schedules.estimate import estimate, sizes_of
 from dlc.kernel.schedules.machine import Machine
 
 TOGETHER: Final = 2
@@ -81,7 +81,7 @@ class _Rows:
         self.most = 0
         self.copies: dict[str, Buffer] = {}
         self._rows, self._types, self._machine = rows, types, place.machine
-        self._tensors = (*place.kernel.tensors.values(), *buffers)
+        self._sizes = sizes_of(place.kernel, buffers)
 
     def changed(self, s: Stmt) -> tuple[Stmt, ...]:
         """A statement with several rows at the same time in the loops that it has."""
@@ -103,7 +103,7 @@ class _Rows:
 
     def _worth(self, s: For, count: int) -> bool:
         machine = replace(self._machine, l2_rate=NEAR, memory_rate=NEAR)
-        return _waits(s.body, machine) >= WAITS * estimate((s,), self._tensors, machine).cycles / count
+        return _waits(s.body, machine) >= WAITS * estimate((s,), self._sizes, machine).cycles / count
 
     def _copied(self, s: Stmt, body: Sequence[Stmt], axis: Axis, rows: int, own: Sequence[str]) -> tuple[Stmt, ...]:
         """A statement for each row."""

@@ -21,7 +21,6 @@ from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.choice import Place
 from dlc.kernel.schedules.flat import coefficient
 from dlc.kernel.schedules.lanes import has_lanes, vectorise
-from dlc.kernel.schedules.loop_plan import overwrites
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.pairs import paired
 from dlc.kernel.simplify import simplify
@@ -109,7 +108,7 @@ def by_vectors(body: tuple[Stmt, ...], place: Place) -> tuple[Stmt, ...]:
     if machine.ordered:
         return body
     apart = all(p.stored is None and not p.packed for p in kernel.params)
-    again = not overwrites(kernel.nests, kernel)
+    again = not kernel.overwritable
     return _changed(body, Wide(kernel.dtypes, machine, apart, again=again, over=place.over), kernel)
 
 

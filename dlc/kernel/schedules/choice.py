@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Buffer, Stmt
-from dlc.kernel.schedules.estimate import Estimate, estimate
+from dlc.kernel.schedules.estimate import Estimate, estimate, sizes_of
 from dlc.kernel.schedules.groups import Group
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.ranking import Ranking
@@ -126,8 +126,7 @@ class Choice(Configurable, ABC):
         found: Any = self.apply(place)
         if not isinstance(found, Applied) or type(found.choice) is not type(self):
             raise TypeError(f"schedule {self.name}: apply must return Applied with a {self.name}, not {found!r}")
-        tensors = (*place.kernel.tensors.values(), *found.buffers)
-        return found, estimate(found.body, tensors, place.machine)
+        return found, estimate(found.body, sizes_of(place.kernel, found.buffers), place.machine)
 
 
 _SMALL = 16

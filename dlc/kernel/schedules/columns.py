@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from dlc.base.types import Type, f32, f64
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, loads
 from dlc.kernel.loops.program import For, Lanes, Let, Local, Stmt, Store
-from dlc.kernel.nest import Nest
+from dlc.kernel.nest import Nest, zero
 from dlc.kernel.schedules.buffers import buffer
 from dlc.kernel.schedules.choice import Applied, Choice, Place
 from dlc.kernel.schedules.flat import coefficient
@@ -98,14 +98,14 @@ def _loops(nest: Nest, row: Axis, column: Axis, lanes: int, count: int, part: st
     size = LONG // count * count
     whole = row.extent // size * size
     add = Lanes(Load(nest.out, (column,)), lanes) + Lanes(Load(part, (column,)), lanes)
-    zero = _along(column, lanes, (Store(part, column, Const(0.0), lanes),))
+    cleared = _along(column, lanes, (Store(part, column, zero(dtype), lanes),))
     end = _along(column, lanes, (Store(nest.out, column, add, lanes),))
     body: list[Stmt] = [_along(column, lanes, (Store(nest.out, column, start, lanes),))]
     inner = For(row, blocks, blocks + size, (terms(row, count),), count)
-    body.append(For(blocks, Const(0), Const(whole), (zero, inner, end), size))
+    body.append(For(blocks, Const(0), Const(whole), (cleared, inner, end), size))
     if whole < row.extent:
         rest = For(row, Const(whole), Const(row.extent), (terms(row, 1),))
-        body += (zero, rest, end)
+        body += (cleared, rest, end)
     return tuple(body)
 
 

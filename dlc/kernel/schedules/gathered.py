@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from dlc.base.types import DType, Type
 from dlc.kernel.expr import Axis, Const, Expr, Load, apply, axes_in, both, substitute
 from dlc.kernel.loops.program import For, If, Lanes, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Param
+from dlc.kernel.nest import Param, zero
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.pack import Block, Packed
 from dlc.kernel.simplify import conjuncts, simplify, simplify_guard
@@ -89,7 +89,7 @@ def row_block(a: Source, row: Axis, inner: Sequence[Axis], block: Block | None) 
     place = own * (whole + APART) + offset(tuple(steps.values()), depth)
     write: tuple[Stmt, ...] = (Store("pa", place, source.value),)
     if source.where is not None:
-        write = (If(source.where, write, (Store("pa", place, Const(0.0)),)),)
+        write = (If(source.where, write, (Store("pa", place, zero(a.dtype)),)),)
     if source.alone is not None and coefficient(source.alone.index[0], own) == 1:
         first = Axis("hg", size)
         near = For(own, first, apply("min", first + TOGETHER, stop), write)
@@ -173,7 +173,7 @@ class _Panel:
         """Vectors of every step; zeros where the source does not count, which is the same for all columns."""
         where = self.source.where
         if where is not None:
-            zeros = tuple(Store("pb", self.place(c), Const(0.0), lanes) for c in columns)
+            zeros = tuple(Store("pb", self.place(c), zero(self.buffer.dtype), lanes) for c in columns)
             stores = (If(where, stores, zeros),)
         return wrap(self.steps, stores)
 
@@ -196,11 +196,11 @@ class _Panel:
         spot = self.base * self.width + first + lane
         source = self.source.substitute(self.axes_at(spot))
         place = self.place(first + lane)
-        zero = (Store("pb", place, Const(0.0)),)
+        past = (Store("pb", place, zero(self.buffer.dtype)),)
         write: tuple[Stmt, ...] = (Store("pb", place, source.value),)
         if source.where is not None:
-            write = (If(source.where, write, zero),)
+            write = (If(source.where, write, past),)
         body = wrap(self.steps, write)
         if self.columns % self.width:
-            body = (If(spot < self.columns, body, wrap(self.steps, zero)),)
+            body = (If(spot < self.columns, body, wrap(self.steps, past)),)
         return (loop(lane, *body),)

@@ -104,8 +104,8 @@ def overwrites(assignments: Iterable[Nest], kernel: Kernel) -> bool:
     """Whether an assignment may overwrite what it reads, so that no element may be computed twice."""
     read = {name for n in assignments for name in n.reads()}
     # By size, because a result may have been given other dimensions here than it has elsewhere.
-    results = {(r.dtype, r.type.capacity) for r in kernel.results}
-    return any(p.name in read and (p.dtype, p.type.capacity) in results for p in kernel.params)
+    found = (kernel.param_names[name] for name in read if name in kernel.param_names)
+    return any((p.dtype, p.type.capacity) in kernel.result_kinds for p in found)
 
 
 def tile_of(

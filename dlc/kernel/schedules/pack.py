@@ -16,7 +16,7 @@ from dlc.base.types import DType, Type
 from dlc.kernel.expr import TRUE, Apply, Axis, Const, Expr, Load, apply, axes_in, both, loads, substitute
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import For, If, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Param
+from dlc.kernel.nest import Param, zero
 from dlc.kernel.schedules.clip import divided
 from dlc.kernel.schedules.extents import is_size
 from dlc.kernel.schedules.flat import flat_expr, offset
@@ -220,13 +220,13 @@ def _copy(load: Load, ends: Sequence[Expr], dims: list[_Dim], kept: list[_Dim], 
     place = offset(tuple(order), buffer.shape)
     value = Load(load.param, (offset(source, param.shape),))
     body: tuple[Stmt, ...] = (Store(name, place, value),)
-    zero: tuple[Stmt, ...] = (Store(name, place, Const(0.0)),)
+    past: tuple[Stmt, ...] = (Store(name, place, zero(param.dtype)),)
     for axis in reversed(order):
         guard = inside.get(axis)
-        body = (loop(axis, *body),) if guard is None else divided(axis, guard, body, zero)
-        zero = (loop(axis, *zero),)
+        body = (loop(axis, *body),) if guard is None else divided(axis, guard, body, past)
+        past = (loop(axis, *past),)
     if inside.get(None) is not None:
-        body = (If(inside[None] or TRUE, body, zero),)
+        body = (If(inside[None] or TRUE, body, past),)
     index = tuple(x.inside for x in kept)
     return Packed(buffer, Load(name, index), body)
 
@@ -281,7 +281,7 @@ def panel(
     value = flat_expr(substitute(e, {**parts, column: spot}), tensors)
     write: tuple[Stmt, ...] = (Store("pb", place, value),)
     if column.extent % width:
-        write = (If(spot < column.extent, write, (Store("pb", place, Const(0.0)),)),)
+        write = (If(spot < column.extent, write, (Store("pb", place, zero(dtype)),)),)
     body: tuple[Stmt, ...] = (loop(lane, *wrap(tuple(parts.values()), write)),)
     dtypes = {name: p.dtype for name, p in tensors.items()}
     vectors: list[Stmt] = []

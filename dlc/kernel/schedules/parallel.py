@@ -7,7 +7,7 @@ Marking a loop changes nothing that is computed: results are the same to the bit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,6 @@ from dlc.kernel.loops.accesses import most_iterations
 from dlc.kernel.loops.independent import defined_first, grain, own_buffers
 from dlc.kernel.loops.program import (
     Block,
-    Buffer,
     For,
     If,
     Let,
@@ -28,9 +27,8 @@ from dlc.kernel.loops.program import (
     subexpressions,
     walk_stmts,
 )
-from dlc.kernel.nest import Param
 from dlc.kernel.schedules.choice import NONE, Applied, Choice, Place
-from dlc.kernel.schedules.estimate import estimate
+from dlc.kernel.schedules.estimate import Sizes, estimate, sizes_of
 from dlc.kernel.schedules.machine import Machine
 from dlc.kernel.schedules.unfit import Unfit
 from dlc.kernel.simplify import is_index, linear, simplify
@@ -63,7 +61,7 @@ def shared(found: Applied, wanted: Choice, place: Place) -> Applied:
     local = {b.name for b in found.buffers}
     if place.scope is not None:
         local |= set(place.scope.narrow) - set(place.scope.scalars)
-    marks = _Marks(local, (*place.kernel.tensors.values(), *found.buffers), machine)
+    marks = _Marks(local, sizes_of(place.kernel, found.buffers), machine)
     names: Collection[str] = wanted.parallel
     if names:
         body, marked = marks.marked(found.body, wanted.parallel)
@@ -80,8 +78,8 @@ def shared(found: Applied, wanted: Choice, place: Place) -> Applied:
 class _Marks:
     """Loops of one group; what was found of each is kept, because whoever chooses asks more than once."""
 
-    def __init__(self, local: Collection[str], tensors: Sequence[Param | Buffer], machine: Machine) -> None:
-        self._local, self._tensors, self._machine = local, tensors, machine
+    def __init__(self, local: Collection[str], sizes: Sizes, machine: Machine) -> None:
+        self._local, self._sizes, self._machine = local, sizes, machine
         self._own: dict[int, tuple[str, ...] | None] = {}
         self._cycles: dict[int, float] = {}
 
@@ -167,24 +165,22 @@ class _Marks:
 
     def _share(self, loop: For, most: int) -> float:
         """What so many iterations take: what all of them read counts whole."""
-        return estimate((replace(loop, stop=_first(loop, most)),), self._tensors, self._machine).cycles
+        return estimate((replace(loop, stop=_first(loop, most)),), self._sizes, self._machine).cycles
 
     def _exchanged(self, loop: For) -> float:
         """What it takes others to read results of which each thread has written some between those of others.
 
         Where threads have parts one behind the other, most of what the next kernel's threads read is their own.
         """
-        sizes = {t.name: t.type.nbytes for t in self._tensors if t.name not in self._local}
-        scattered = {
-            s.out for s in walk_stmts(loop.body) if isinstance(s, Store) and s.out in sizes and _scattered(s.at, loop)
-        }
+        stores = (s for s in walk_stmts(loop.body) if isinstance(s, Store) and s.out not in self._local)
+        scattered = {s.out for s in stores if s.out in self._sizes and _scattered(s.at, loop)}
         threads = self._machine.parallelism
-        return sum(sizes[n] for n in scattered) * (1 - 1 / threads) / self._machine.memory_rate
+        return sum(self._sizes[n][1] for n in scattered) * (1 - 1 / threads) / self._machine.memory_rate
 
     def cycles(self, s: Stmt) -> float:
         """What a statement takes on one thread."""
         if id(s) not in self._cycles:
-            self._cycles[id(s)] = estimate((s,), self._tensors, self._machine).cycles
+            self._cycles[id(s)] = estimate((s,), self._sizes, self._machine).cycles
         return self._cycles[id(s)]
 
 

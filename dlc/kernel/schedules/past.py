@@ -60,9 +60,9 @@ def _too_large(place: Place) -> tuple[str, ...]:
     if not machine.past or machine.vector_bytes < 16 or any(map(has_reuse, place.group.nests)):
         return ()
     written = {n.out for n in place.group.nests}
-    read = {name for n in kernel.nests for name in n.reads()}
-    large = (r for r in kernel.results if r.dtype in (f32, f64) and r.stored is None and r.type.nbytes >= machine.past)
-    return tuple(r.name for r in large if r.name in written and r.name not in read)
+    large = (r for r in kernel.results if r.name in written and r.type.nbytes >= machine.past)
+    plain = (r.name for r in large if r.dtype in (f32, f64) and r.stored is None)
+    return tuple(name for name in plain if name not in kernel.readers)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from dlc.kernel.loops.program import (
     Store,
     wrap,
 )
-from dlc.kernel.nest import Nest, identity
+from dlc.kernel.nest import Nest, identity, zero
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.by_vectors import by_vectors
 from dlc.kernel.schedules.choice import Applied, Choice, Place
@@ -152,7 +152,7 @@ class _Pipeline:
         stages = self.stages
         depth = max(stages.of) + 1
         held = [self.held(x, u) for x, made in stages.made.items() for u in range(made, stages.last[x] + 1)]
-        found: list[Stmt] = [Let(x, Const(0.0)) for x in held]
+        found: list[Stmt] = [Let(x, zero(x.dtype)) for x in held]
         step = Axis(self.row.name, count)
         found += (self.iteration({u: Const(k - u) for u in range(k + 1)}) for k in range(depth - 1))
         whole = self.iteration({u: step - u for u in range(depth)})

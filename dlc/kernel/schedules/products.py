@@ -160,7 +160,7 @@ class _Work:
     def _tensor(self, nest: Nest, axes: tuple[Axis, ...]) -> Load:
         """The element of a new tensor at these axes, which holds sums of a nest."""
         # With a word: vectors of sums have the name of the sum and a number.
-        name, extents = f"{nest.out}_term{len(self.made)}", tuple(a.extent for a in axes)
+        name, extents = f"{nest.out}_sum{len(self.made)}", tuple(a.extent for a in axes)
         made = Param(name, Type(self._tensors[nest.out].dtype, extents))
         self.made.append(made)
         self._tensors[made.name] = made

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, substitute, walk
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.loops.program import Block, For, Let, Local, Set, Stmt, Store, loop, wrap
-from dlc.kernel.nest import Nest, Param
+from dlc.kernel.nest import Nest, Param, zero
 from dlc.kernel.schedules.clip import guarded
 from dlc.kernel.schedules.extents import reach_in
 from dlc.kernel.schedules.flat import coefficient, flat_simplify
@@ -268,7 +268,7 @@ def reduction(nest: Nest, reduced: tuple[Axis, ...], sum: Local, machine: Machin
     for piece in cut.pieces:
         term = flat_simplify(substitute(nest.body, {cut.axis: piece.value}))
         inner = wrap(piece.inner, (Set(part, part + term),))
-        out += wrap(piece.blocks, (Block((Let(part, Const(0.0)), *inner, Set(sum, sum + part))),))
+        out += wrap(piece.blocks, (Block((Let(part, zero(part.dtype)), *inner, Set(sum, sum + part))),))
     return wrap(cut.outer, tuple(out))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from dlc.base.types import Type
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, apply, axes_in, select, substitute
 from dlc.kernel.kernel import Kernel
-from dlc.kernel.nest import Nest, Param
+from dlc.kernel.nest import Nest, Param, zero
 from dlc.kernel.schedules.flat import coefficient, offset
 from dlc.kernel.schedules.groups import Group, has_reuse, plain_write, share
 from dlc.kernel.schedules.machine import PANEL
@@ -92,7 +92,7 @@ class BlockKernels:
             spot = panel * PANEL + lane
             body = substitute(load, {**self.batch, column: spot})
             if column.extent % PANEL:
-                body = select(apply("lt", spot, column.extent), body, 0.0)
+                body = select(apply("lt", spot, column.extent), body, zero(kernel.tensors[load.param].dtype))
             extents = (panel.extent, *(a.extent for a in terms), PANEL)
             made.append(Param(name, Type(kernel.tensors[load.param].dtype, extents)))
             axes = (panel, *terms, lane)

@@ -14,6 +14,7 @@ from itertools import product
 from dlc.base.types import i32
 from dlc.kernel.expr import Apply, Axis, Const, Expr, Load, substitute
 from dlc.kernel.loops.program import Block, For, Lanes, Let, Local, Set, Stmt, Store, loop, wrap
+from dlc.kernel.nest import zero
 from dlc.kernel.schedules.ahead import hints
 from dlc.kernel.schedules.block_scales import Blocks, blocks_of
 from dlc.kernel.schedules.byte_tiles import bytes_of, words_step
@@ -111,7 +112,7 @@ def _in_blocks(t: Tile, s: Spot, sums: Sequence[Sequence[Local]], found: Blocks)
     if t.digits:
         terms = sums_of_digits(t, s, parts, whole if found.zero is not None else None)
     else:
-        start = [Let(x, Const(0.0)) for x in (*parts, *([whole] if found.zero is not None else ()))]
+        start = [Let(x, zero(x.dtype)) for x in (*parts, *([whole] if found.zero is not None else ()))]
         beside = (whole, found.shared) if found.zero is not None else None
         part = replace(t, product=replace(t.product, body=found.terms), reduced=found.inner, beside=beside)
         terms = (*start, *_running(part, s, [parts]))
@@ -146,7 +147,7 @@ def in_two_levels(
     `running` gives what adds all terms of a tile to sums.
     """
     parts = [[replace(x, name=f"{x.name}_part") for x in row] for row in sums]
-    start = tuple(Let(x, Const(0.0)) for row in parts for x in row)
+    start = tuple(Let(x, zero(x.dtype)) for row in parts for x in row)
     add = tuple(Set(x, x + y) for a, b in zip(sums, parts, strict=True) for x, y in zip(a, b, strict=True))
     out: list[Stmt] = []
     for piece in cut.pieces:

@@ -152,10 +152,16 @@ class Writer:
         out, at, value, lanes = s.out, s.at, s.value, s.lanes
         dtype, storage = self.tensors[out], self.storage(out)
         element = f"{out}[{self.subscript(at)}]"
-        if isinstance(value, Load) and self.storage(value.param) is storage and storage.bits >= 8:
+        bits = storage if lanes == 1 and storage.bits >= 8 else None
+        if isinstance(value, Load) and self.storage(value.param) is bits:
             self.line(f"{element} = {value.param}[{self.subscript(value.index[0])}];")  # bits, whatever they mean
             return
-        text = self._rounding(value, storage) or self.computed(value, dtype, lanes)
+        scalar = lanes > 1 and self.lanes(value) == 1  # which every lane gets
+        like = i32 if scalar and storage in BYTES else dtype.compute if scalar else dtype
+        rounded = self._rounding(value, storage)
+        if rounded is not None and scalar:
+            rounded = splat(storage.compute, lanes, rounded)
+        text = rounded or self.computed(value, like, lanes)
         if lanes == 1:
             self.line(f"{element} = {spelling.store(storage, text)};")
         elif storage in BYTES:

@@ -11,6 +11,7 @@ number tells only which of two ways is faster: what a processor takes differs fr
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,7 +38,7 @@ from dlc.kernel.loops.program import (
     exprs_of,
     walk_stmts,
 )
-from dlc.kernel.nest import Nest, Param
+from dlc.kernel.nest import Nest
 from dlc.kernel.scalar import SCALARS
 from dlc.kernel.schedules.estimate.traffic import Nested, accesses
 from dlc.kernel.schedules.extents import is_size
@@ -70,9 +71,17 @@ class Estimate:
     near: float
 
 
-def estimate(body: Sequence[Stmt], tensors: Iterable[Param | Buffer], machine: Machine) -> Estimate:
-    """What statements over these tensors and buffers take on a machine."""
-    sizes = {t.name: (_itemsize(t), t.type.nbytes) for t in tensors}
+Sizes = Mapping[str, tuple[int, int]]
+"""Name → (bytes of an element, bytes of all)."""
+
+
+def sizes_of(kernel: Kernel, buffers: Iterable[Buffer]) -> Sizes:
+    """Of a kernel's tensors and of buffers. Those of a kernel are found once: it may have thousands."""
+    return ChainMap({b.name: (b.dtype.itemsize, b.type.nbytes) for b in buffers}, kernel.sizes)
+
+
+def estimate(body: Sequence[Stmt], sizes: Sizes, machine: Machine) -> Estimate:
+    """What statements over tensors and buffers of these sizes take on a machine."""
     estimator = _Estimator(sizes, machine)
     work = estimator.work(body, {})
     whole = Nested("", 1, (), work.nested)
@@ -100,10 +109,6 @@ def _operations(body: Expr) -> float:
     """Of an element, where a product that is added is one with the addition."""
     applied = [e for e in walk(body) if isinstance(e, Apply) and not is_index(e)]
     return sum(SCALARS[e.fn].cycles for e in applied) - (bool(applied) and applied[0].fn == "mul")
-
-
-def _itemsize(tensor: Param | Buffer) -> int:
-    return (tensor.storage if isinstance(tensor, Param) else tensor.dtype).itemsize
 
 
 @dataclass
@@ -141,7 +146,7 @@ class _Estimator:
         ahead: Tensors of which parts are fetched into the second-level cache long before they are read.
     """
 
-    def __init__(self, tensors: Mapping[str, tuple[int, int]], machine: Machine) -> None:
+    def __init__(self, tensors: Sizes, machine: Machine) -> None:
         self._tensors, self._machine = tensors, machine
         self.ahead: set[str] = set()
         self._steps: dict[str, int] = {}
