@@ -129,12 +129,12 @@ def test_whole_builds_have_few_misses(tmp_path: Path) -> None:
     given = conv_net(SMALL)
     for name, model in (("a", given), ("names", renamed(given)), ("weights", other_weights(given))):
         save(model, tmp_path / name / "net.onnx")
-    arguments = "--target", TARGET, "--train", "loss=mse", "--cache-dir", "cache", "-o"
+    arguments = "--target", TARGET, "--cache-dir", "cache", "-o"
     found: dict[str, int] = {}
     for name in ("a", "names", "weights"):
         steps = build(f"{name}/net.onnx", *arguments, f"out-{name}", cwd=tmp_path)["steps"]
         found[name] = sum(not step["cached"] for step in steps)
-    assert found["a"] > 60 and found["names"] <= 3 and found["weights"] <= 4
+    assert found["a"] > 18 and found["names"] <= 3 and found["weights"] <= 4
     Place(tmp_path).steps(given)  # which folds constants
     with open_cache(tmp_path / "cache", "ro") as cache:
         kept = [record for _, record in records(cache.store)]

@@ -127,10 +127,10 @@ def test_a_file_that_changes_during_a_build(
     new = versions[1][1] if external else versions[1][0]
     plain = Session._run  # pyright: ignore[reportPrivateUsage]
 
-    def changing(self: Session, stage: Any, value: Any, key: Any) -> Any:
-        if key.value("step").startswith(step):
+    def changing(self: Session, asked: Any, value: Any) -> Any:
+        if asked.key.value("step").startswith(step):
             change(place / name, new)
-        return plain(self, stage, value, key)
+        return plain(self, asked, value)
 
     with monkeypatch.context() as patch:
         patch.setattr(Session, "_run", changing)
