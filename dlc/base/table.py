@@ -1,4 +1,4 @@
-"""What numbers stand for in a graph without names and weights (`dlc.graph.veil`), and texts with such numbers.
+"""What numbers stand for in a graph without names and weights (`dlc.graph.placeholders`), and texts with such numbers.
 
 The brackets around a number are two of Unicode's private characters: no text of dlc has any, so that names that a pass
 put together (`⟨1⟩.gradient`), and what it says of its input, get their names back by substitution.

@@ -27,8 +27,8 @@ MAX_MISSES = 1000
 
 
 @dataclass(frozen=True)
-class Cover:
-    """What a record says of a state without names and weights, see `dlc.driver.veils`."""
+class Placeholders:
+    """What a record says of a state without names and weights, see `dlc.driver.left_out`."""
 
     pattern: str
     """Digest of what its own digest leaves out: which numbers of names its nodes have."""
@@ -42,7 +42,7 @@ class Cover:
     """Digest of the tensors that the step added to the table; "" for none."""
 
     @classmethod
-    def parse(cls, text: str) -> Cover:
+    def parse(cls, text: str) -> Placeholders:
         """Inverse of `text`. Raises ValueError, KeyError or TypeError."""
         found = json.loads(text)
         inputs, outputs = (frozenset(map(str, found[key])) for key in ("inputs", "outputs"))
@@ -55,10 +55,10 @@ class Cover:
         return json.dumps({"pattern": self.pattern, **names, "own": self.own, "added": self.added})
 
 
-class Covering(Protocol):
+class Restoring(Protocol):
     """Names and weights of a state."""
 
-    def off(self, state: Any) -> Any:
+    def put_back(self, state: Any) -> Any:
         """The state with them."""
         ...
 
@@ -73,9 +73,9 @@ class Handle(Generic[T]):
     load: Callable[[], T]
     part_digests: PartDigests = ()
     """Digests of parts of it, which are lines of the keys of the steps that read them."""
-    cover: Cover | None = None
+    placeholders: Placeholders | None = None
     """Of a state without names and weights."""
-    veil: Covering | None = None
+    left_out: Restoring | None = None
     """These."""
     _bare: list[T] = field(default_factory=list["T"])
     _value: list[T] = field(default_factory=list["T"])
@@ -91,15 +91,15 @@ class Handle(Generic[T]):
     def value(self) -> T:
         """The state itself."""
         if not self._value:
-            self._value.append(self.bare if self.veil is None else self.veil.off(self.bare))
+            self._value.append(self.bare if self.left_out is None else self.left_out.put_back(self.bare))
         return self._value[0]
 
     @property
     def named_lines(self) -> PartDigests:
         """Key lines of a step that sees names and weights: with the digest, they are all of the state."""
-        if self.cover is None:
+        if self.placeholders is None:
             return self.part_digests
-        pattern = self.cover.pattern
+        pattern = self.placeholders.pattern
         return tuple((label, f"{digest}{f' {pattern}' * (label == 'names')}") for label, digest in self.part_digests)
 
     def known(self, value: T) -> Handle[T]:
@@ -168,8 +168,8 @@ class StepRecord(Generic[T]):
             **({"kernels": report.kernels} if report.kernels else {}),
         }
         facts = {"ms": f"{self.milliseconds:.3f}", "kind": handle.kind, "digest": handle.digest, "title": self.title}
-        if handle.cover is not None:
-            facts["cover"] = handle.cover.text
+        if handle.placeholders is not None:
+            facts["placeholders"] = handle.placeholders.text
         if report.parts:
             facts[PARTS] = " ".join(report.parts)
         return {**facts, "report": json.dumps(texts), "part_digests": json.dumps(handle.part_digests)}
@@ -186,8 +186,8 @@ class StepRecord(Generic[T]):
             report.jobs = [(str(s), str(of), float(ms), bool(hit)) for s, of, ms, hit in stored.get("jobs", ())]
             report.kernels = {k: (int(c), int(b)) for k, (c, b) in stored.get("kernels", {}).items()}
             parts = tuple((str(label), str(digest)) for label, digest in json.loads(meta["part_digests"]))
-            cover = Cover.parse(meta["cover"]) if "cover" in meta else None
-            handle = Handle(meta["kind"], meta["digest"], load, parts, cover)
+            placeholders = Placeholders.parse(meta["placeholders"]) if "placeholders" in meta else None
+            handle = Handle(meta["kind"], meta["digest"], load, parts, placeholders)
             ms = record.milliseconds
             return cls(record.key, handle, ms, ms, cached=True, report=report, title=meta["title"])
         except (KeyError, ValueError, TypeError, AttributeError) as e:

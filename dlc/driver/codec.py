@@ -21,9 +21,9 @@ from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import FILE
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
-from dlc.graph.tensor import Data, FileData, LazyData, MemoryData, Tensor, VeiledData
+from dlc.graph.placeholders import number_of, stand_in
+from dlc.graph.tensor import Data, FileData, LazyData, MemoryData, PlaceholderData, Tensor
 from dlc.graph.text import is_inline, parse_graph, print_graph
-from dlc.graph.veil import number_of, stand_in
 
 if TYPE_CHECKING:
     from dlc.graph.tensor import Array
@@ -115,7 +115,7 @@ def _encode_graph(graph: Graph) -> dict[str, Payload]:
     out: dict[str, Payload] = {"graph": print_graph(graph, origins=True).encode()}
     files: dict[str, list[str | int]] = {}
     for tensor in graph.tensors:
-        if is_inline(tensor) or isinstance(tensor.data, VeiledData):
+        if is_inline(tensor) or isinstance(tensor.data, PlaceholderData):
             continue
         if isinstance(tensor.data, FileData):
             files[tensor.digest] = [tensor.data.name, tensor.data.offset]

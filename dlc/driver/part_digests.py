@@ -9,7 +9,7 @@ from __future__ import annotations
 from dlc.api.artifact import Artifact
 from dlc.api.plan import Plan
 from dlc.cache.step_record import PartDigests
-from dlc.driver.veils import digest_of
+from dlc.driver.left_out import digest_of
 from dlc.graph.graph import Graph
 
 

@@ -21,7 +21,7 @@ from dlc.base.table import NAMES, Table, table_of
 from dlc.cache import Cache, Key, Record
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import StepRecord, files_of
-from dlc.driver.veils import told_report
+from dlc.driver.left_out import told_report
 
 if TYPE_CHECKING:
     from dlc.plugins.plugin import Plugin
@@ -160,7 +160,7 @@ def _steps(cache: Cache, records: Sequence[Record], functions: Sequence[str]) ->
     tables: dict[str, str] = {}
     for record, function in zip(records, functions, strict=True):
         step = _step(record, function)
-        if step.handle.cover is not None and step.handle.cover.own:
+        if step.handle.placeholders is not None and step.handle.placeholders.own:
             tables[function] = dict(record.outputs)[NAMES]
         elif own := tables.get(function) or tables.get(""):
             step = replace(step, report=told_report(step.report, partial(_table, cache, own)))

@@ -28,7 +28,7 @@ from dlc.base.table import Table
 from dlc.base.uses import NUMPY, noting
 from dlc.cache.envelope import Damaged
 from dlc.cache.step_record import Handle, StepRecord
-from dlc.driver.veils import Veil, lines_of, needs_meta, needs_of, restored, told, told_report
+from dlc.driver.left_out import LeftOut, lines_of, needs_meta, needs_of, restored, told, told_report
 from dlc.files.hashing import OwnedFile
 from dlc.files.inputs import Inputs, active
 from dlc.version import __version__
@@ -142,16 +142,18 @@ class Session:
 
     def _stepped(self, stage: Stage[S, T], given: Handle[S]) -> StepRecord[T]:
         """The result without names, where the stage may do without and they would have changed nothing."""
-        veil = given.veil
-        if isinstance(veil, Veil) and stage.compares is not None and not veil.has(stage.compares):
+        left_out = given.left_out
+        if isinstance(left_out, LeftOut) and stage.compares is not None and not left_out.has(stage.compares):
             done = self._looked_up(self._asked(stage, given, bare=True))
-            cover = done.handle.cover
-            if cover is None or not veil.clashes(cover):
-                return replace(done, report=told_report(done.report, lambda: veil.table))
+            placeholders = done.handle.placeholders
+            if placeholders is None or not left_out.clashes(placeholders):
+                return replace(done, report=told_report(done.report, lambda: left_out.table))
         return self._looked_up(self._asked(stage, given, bare=False))
 
     def _asked(self, stage: Stage[S, T], given: Handle[S], *, bare: bool) -> _Asked[S, T]:
-        lines = (("names", given.cover.pattern),) if bare and given.cover is not None else given.named_lines
+        lines = (
+            (("names", given.placeholders.pattern),) if bare and given.placeholders is not None else given.named_lines
+        )
         numpy = (("library", versions((NUMPY,))),) if stage.numpy else ()
         extra = (*numpy, *stage.extra, *lines)
         key = self.key(stage.spec, stage.package, f"{given.kind} {given.digest}", extra)
@@ -271,7 +273,7 @@ class Session:
         def load() -> T:
             from dlc.driver.codec import decode
 
-            table = handle.veil.load if isinstance(handle.veil, Veil) else Table
+            table = handle.left_out.load if isinstance(handle.left_out, LeftOut) else Table
             try:
                 with self.inputs.active():
                     state = decode(handle.kind, read, tuple(objects), self.context, file, table)
@@ -280,8 +282,8 @@ class Session:
                 return again()[0].handle.bare
 
         def lost_table() -> Table:
-            made = again()[0].handle.veil
-            return made.table if isinstance(made, Veil) else Table()
+            made = again()[0].handle.left_out
+            return made.table if isinstance(made, LeftOut) else Table()
 
         found = StepRecord[T].of(record, load)
         handle = restored(found.handle, asked.given, lambda given: self._table(read, given, lost_table))
@@ -378,7 +380,7 @@ class _Asked(Generic[S, T]):
 
     def table(self) -> Table:
         """The names and weights that are left out."""
-        return self.given.veil.table if self.bare and isinstance(self.given.veil, Veil) else Table()
+        return self.given.left_out.table if self.bare and isinstance(self.given.left_out, LeftOut) else Table()
 
     def with_needs(self, needs: frozenset[str]) -> _Asked[S, T]:
         """With more in the key. Raises Damaged where the input has nothing of the kind."""

@@ -11,15 +11,15 @@ from typing import Any
 from dlc.api.artifact import Artifact
 from dlc.api.plan import Plan
 from dlc.base.uses import WEIGHT
-from dlc.cache.step_record import Cover, Handle
+from dlc.cache.step_record import Handle, Placeholders
 from dlc.driver.codec import Payload, State, encode, encode_table, encode_tensors, kind_of
-from dlc.driver.covers import covered, with_more
+from dlc.driver.left_out import LeftOut, digest_of, of_given
+from dlc.driver.names_and_weights import separated, with_more
 from dlc.driver.part_digests import part_digests
-from dlc.driver.veils import Veil, digest_of, of_given
 from dlc.files.hashing import content_sha256
 from dlc.graph.graph import Graph
+from dlc.graph.placeholders import made_inputs, made_outputs, name_pattern
 from dlc.graph.tensor import Tensor
-from dlc.graph.veil import made_inputs, made_outputs, name_pattern
 
 
 def stored(
@@ -33,29 +33,31 @@ def stored(
         bare: Whether that was without names and weights.
         reads: What it read of them.
     """
-    if isinstance(state, Artifact) or (given.veil is None and given.kind != "source"):
+    if isinstance(state, Artifact) or (given.left_out is None and given.kind != "source"):
         payloads = encode(state)
         return Handle(kind_of(state), _digest(state, payloads), lambda: state, part_digests(state)), payloads
     if not bare:
-        return _covered(state)
+        return _separated(state)
     added: tuple[Tensor, ...] = ()
-    assert isinstance(given.veil, Veil)
+    assert isinstance(given.left_out, LeftOut)
     if any(read.startswith(WEIGHT) for read in reads):
-        state, added = with_more(state, given.veil.table)  # what it made may come of what it read
+        state, added = with_more(state, given.left_out.table)  # what it made may come of what it read
     made = made_inputs(_graph(state)), made_outputs(_graph(state))
-    cover = Cover(_pattern(state), *made, added=digest_of(t.digest for t in added) if added else "")
-    parts, veil = of_given(cover, given, given.veil, lambda table: replace(table, tensors=(*table.tensors, *added)))
+    placeholders = Placeholders(_pattern(state), *made, added=digest_of(t.digest for t in added) if added else "")
+    parts, left_out = of_given(
+        placeholders, given, given.left_out, lambda table: replace(table, tensors=(*table.tensors, *added))
+    )
     payloads = {**encode(state), **(encode_tensors(added) if added else {})}
-    return Handle(state.kind, state.digest, lambda: state, parts, cover, veil), payloads
+    return Handle(state.kind, state.digest, lambda: state, parts, placeholders, left_out), payloads
 
 
-def _covered(state: Graph | Plan) -> tuple[Handle[Any], dict[str, Payload]]:
+def _separated(state: Graph | Plan) -> tuple[Handle[Any], dict[str, Payload]]:
     """Of a state with names and weights."""
-    bare, table = covered(state)
-    cover = Cover(_pattern(bare), own=True)
+    bare, table = separated(state)
+    placeholders = Placeholders(_pattern(bare), own=True)
     weights = digest_of(t.digest for t in table.tensors)
     parts = ("weights", weights), ("names", digest_of(table.names))
-    handle: Handle[Any] = Handle(bare.kind, bare.digest, lambda: bare, parts, cover, Veil(lambda: table))
+    handle: Handle[Any] = Handle(bare.kind, bare.digest, lambda: bare, parts, placeholders, LeftOut(lambda: table))
     return handle.known(state), {**encode(bare), **encode_table(table)}
 
 

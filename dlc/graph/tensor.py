@@ -96,8 +96,8 @@ class LazyData:
 
 
 @dataclass(frozen=True)
-class VeiledData:
-    """The elements of a tensor that stands for any of its type, until somebody reads them; see `dlc.graph.veil`."""
+class PlaceholderData:
+    """The elements of a tensor that stands for any of its type (`dlc.graph.placeholders`), until one reads them."""
 
     real: Tensor
     number: int
@@ -149,7 +149,7 @@ class Tensor:
 
         Cheaper for caches than `array`: who asks depends on the answer alone.
         """
-        if isinstance(self.data, VeiledData):
+        if isinstance(self.data, PlaceholderData):
             used(f"{UNIFORM} {self.data.number}")
             return self.data.real.repeated()
         elements = self.array().reshape(-1)

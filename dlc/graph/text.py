@@ -39,7 +39,7 @@ from dlc.graph.graph import Graph
 from dlc.graph.op import Op, attr_text, quote
 from dlc.graph.reader import GraphReader
 from dlc.graph.structure import Again, Call, Copy, Input
-from dlc.graph.tensor import Tensor, VeiledData
+from dlc.graph.tensor import PlaceholderData, Tensor
 from dlc.kernel.kernel import Kernel
 from dlc.kernel.print import print_literal
 from dlc.kernel.text import print_kernel
@@ -132,7 +132,7 @@ def _print_attr(value: Any, kernels: Mapping[str, str]) -> str:
 
 def is_inline(tensor: Tensor) -> bool:
     """Whether a constant stands in the text: a small one without NaNs, whose bits decimal numbers do not tell."""
-    if tensor.type.size > INLINE_ELEMENTS or isinstance(tensor.data, VeiledData):
+    if tensor.type.size > INLINE_ELEMENTS or isinstance(tensor.data, PlaceholderData):
         return False
     return not (tensor.type.dtype.is_float and np.isnan(tensor.array()).any())
 

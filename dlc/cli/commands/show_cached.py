@@ -92,8 +92,8 @@ def _only(prefix: str, found: list[Match]) -> Match:
 
 def _result(space: Workspace, cache: Cache, found: Match, record: Record, text: bool, origins: bool) -> Outcome:
     """A step's result: what it depended on, what it gave, and the state itself as far as it can be read."""
+    from dlc.driver.left_out import needs_of
     from dlc.driver.state_text import print_state
-    from dlc.driver.veils import needs_of
 
     meta = dict(record.meta)
     state = _state(space, cache, record)
@@ -137,7 +137,7 @@ def _state(space: Workspace, cache: Cache, record: Record) -> object:
     from dlc.base.table import NAMES, Table
     from dlc.cache.step_record import Damaged
     from dlc.driver.codec import Context, decode, decode_table
-    from dlc.driver.covers import numbered, without
+    from dlc.driver.names_and_weights import numbered, put_back
     from dlc.driver.state_text import op_classes
 
     kind = dict(record.meta).get("kind")
@@ -152,7 +152,7 @@ def _state(space: Workspace, cache: Cache, record: Record) -> object:
     try:
         table = decode_table(read, context) if NAMES in objects else None
         state = decode(kind, read, tuple(objects), context, table=lambda: table or Table())
-        return numbered(state) if table is None else without(state, table)
+        return numbered(state) if table is None else put_back(state, table)
     except Damaged:
         return None
 

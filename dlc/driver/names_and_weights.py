@@ -1,4 +1,4 @@
-"""Graphs and plans without their names and weights, and with them again: `dlc.graph.veil` for states of builds."""
+"""States of builds without their names and weights, and with them again: see `dlc.graph.placeholders`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from dlc.api.plan import Plan, parse_plan, plan_text
 from dlc.base.table import TOKEN, Table
 from dlc.graph.graph import Graph
+from dlc.graph.placeholders import changed, literals, stand_in, with_names, with_placeholders, without_placeholders
 from dlc.graph.tensor import Tensor
-from dlc.graph.veil import changed, literals, stand_in, unveiled, veiled, with_names
 
 
-def without(state: Any, table: Table) -> Any:
+def put_back(state: Any, table: Table) -> Any:
     """A state with the names and weights of a table."""
     if isinstance(state, Graph):
-        return unveiled(state, table)
+        return without_placeholders(state, table)
     if not isinstance(state, Plan):
         return state
-    graph = unveiled(state.graph, table)
+    graph = without_placeholders(state.graph, table)
     if not _same_ops(graph, state.graph):
         # Weights that a pass made are equal to others: steps would be one. They stay apart by their numbers.
         graph = with_names(state.graph, table)
@@ -39,11 +39,11 @@ def numbered(state: Any) -> Any:
     return _replanned(state, named, name) if isinstance(state, Plan) else named
 
 
-def covered(state: Graph | Plan) -> tuple[Graph | Plan, Table]:
+def separated(state: Graph | Plan) -> tuple[Graph | Plan, Table]:
     """A state without its names and weights, and these."""
     if isinstance(state, Graph):
-        return veiled(state)
-    graph, table = veiled(state.graph)
+        return with_placeholders(state)
+    graph, table = with_placeholders(state.graph)
     return _replanned(state, graph, str), table
 
 

@@ -1,4 +1,4 @@
-"""States of a build without names and weights (`dlc.graph.veil`), and how keys, records and messages go with them.
+"""States of a build without names and weights (`dlc.graph.placeholders`): their keys, records and messages.
 
     parse ──> state + table ──pass──> state + the same table ── … ──emit──> files
                                 │
@@ -25,18 +25,18 @@ from dlc.base.table import Table, has_tokens
 from dlc.base.uses import NUMPY, UNIFORM, WEIGHT
 from dlc.cache.envelope import Damaged
 from dlc.cache.record import NEEDS, Record
-from dlc.cache.step_record import Cover, Handle, PartDigests
+from dlc.cache.step_record import Handle, PartDigests, Placeholders
 
 T = TypeVar("T")
 Lines = tuple[tuple[str, str], ...]
 
 
 @dataclass
-class Veil:
+class LeftOut:
     """What a state is without."""
 
     load: Callable[[], Table]
-    cover: Cover | None = None
+    placeholders: Placeholders | None = None
     """What its record says of it; None: it is as the table was made."""
 
     @cached_property
@@ -44,23 +44,23 @@ class Veil:
         """The names and the weights."""
         return self.load()
 
-    def off(self, state: Any) -> Any:
+    def put_back(self, state: Any) -> Any:
         """The state as it is with names and weights. Raises DlcError where these cannot be read."""
-        from dlc.driver.covers import without  # a build that finds all it needs imports no graphs
+        from dlc.driver.names_and_weights import put_back  # a build that finds all it needs imports no graphs
 
-        return without(state, self.table)
+        return put_back(state, self.table)
 
     def has(self, words: frozenset[str]) -> bool:
         """Whether the model has an input, output or parameter of one of these names."""
         return not words.isdisjoint(self.table.input_names | self.table.output_names) if words else False
 
-    def clashes(self, made: Cover) -> bool:
+    def clashes(self, made: Placeholders) -> bool:
         """Whether names that a step made are names of the model: it might have chosen others, had it seen them.
 
         What it calls an input without regard to the model, as `loss`, may be an output too, and the reverse.
         """
-        inputs = made.inputs - (self.cover.inputs if self.cover else frozenset())
-        outputs = made.outputs - (self.cover.outputs if self.cover else frozenset())
+        inputs = made.inputs - (self.placeholders.inputs if self.placeholders else frozenset())
+        outputs = made.outputs - (self.placeholders.outputs if self.placeholders else frozenset())
         if not inputs and not outputs:
             return False
         table = self.table
@@ -140,21 +140,23 @@ def restored(handle: Handle[T], given: Handle[Any], table: Callable[[Table | Non
         given: What the step was given.
         table: The record's own table; of a given one, that with what the record adds.
     """
-    cover = handle.cover
-    if cover is None:
+    placeholders = handle.placeholders
+    if placeholders is None:
         return handle
-    if cover.own:
-        return replace(handle, veil=Veil(lambda: table(None)))
-    if not isinstance(given.veil, Veil):
+    if placeholders.own:
+        return replace(handle, left_out=LeftOut(lambda: table(None)))
+    if not isinstance(given.left_out, LeftOut):
         raise Damaged("a record of a state without names, of one that had them")
-    parts, veil = of_given(cover, given, given.veil, table)
-    return replace(handle, part_digests=parts, veil=veil)
+    parts, left_out = of_given(placeholders, given, given.left_out, table)
+    return replace(handle, part_digests=parts, left_out=left_out)
 
 
-def of_given(cover: Cover, given: Handle[Any], veil: Veil, more: Callable[[Table], Table]) -> tuple[PartDigests, Veil]:
+def of_given(
+    placeholders: Placeholders, given: Handle[Any], left_out: LeftOut, more: Callable[[Table], Table]
+) -> tuple[PartDigests, LeftOut]:
     """Digests and table of a state whose names and weights are those of the state before, `more` added."""
-    load = (lambda: more(veil.table)) if cover.added else (lambda: veil.table)
-    return with_added(given.part_digests, cover.added), Veil(load, cover)
+    load = (lambda: more(left_out.table)) if placeholders.added else (lambda: left_out.table)
+    return with_added(given.part_digests, placeholders.added), LeftOut(load, placeholders)
 
 
 # ---- what steps say ----

@@ -21,7 +21,7 @@ from dlc.base.table import OPEN, TOKEN, Table, token
 from dlc.graph.graph import Graph
 from dlc.graph.op import Op
 from dlc.graph.structure import Constant, Input
-from dlc.graph.tensor import Tensor, VeiledData
+from dlc.graph.tensor import PlaceholderData, Tensor
 
 DIGITS: Final = 32
 """Of the digest of what stands for a tensor."""
@@ -29,7 +29,7 @@ DIGITS: Final = 32
 
 def stand_in(real: Tensor, number: int) -> Tensor:
     """A tensor of the same type that is told from others by its number."""
-    return Tensor(real.type, f"{number:0{DIGITS}d}", VeiledData(real, number))
+    return Tensor(real.type, f"{number:0{DIGITS}d}", PlaceholderData(real, number))
 
 
 def number_of(digest: str) -> int | None:
@@ -37,7 +37,7 @@ def number_of(digest: str) -> int | None:
     return int(digest) if digest.startswith("0" * 20) and digest.isdecimal() else None
 
 
-def veiled(graph: Graph) -> tuple[Graph, Table]:
+def with_placeholders(graph: Graph) -> tuple[Graph, Table]:
     """A graph without names and weights, and what it is without. Of unused inputs and of bodies too."""
     inputs = dict.fromkeys(name for each in graph.graphs for name in _inputs(each) if name)
     outputs = dict.fromkeys(name for each in graph.graphs for name in each.names if name)
@@ -57,21 +57,21 @@ def veiled(graph: Graph) -> tuple[Graph, Table]:
 
 
 def with_names(graph: Graph, table: Table) -> Graph:
-    """A veiled graph with its names, and with stand-ins for its weights."""
+    """A graph with placeholders, with its names, and with stand-ins for its weights."""
     return changed(graph, table.text, lambda tensor: tensor)
 
 
-def unveiled(graph: Graph, table: Table) -> Graph:
-    """A veiled graph with its names and weights."""
+def without_placeholders(graph: Graph, table: Table) -> Graph:
+    """A graph with placeholders, with its names and weights."""
 
     def tensor(of: Tensor) -> Tensor:
-        return table.tensors[of.data.number] if isinstance(of.data, VeiledData) else of
+        return table.tensors[of.data.number] if isinstance(of.data, PlaceholderData) else of
 
     return changed(graph, table.text, tensor)
 
 
 def made_inputs(graph: Graph) -> frozenset[str]:
-    """Names of inputs and parameters of a veiled graph that are none of the table: passes made them."""
+    """Names of inputs and parameters of a graph with placeholders that are none of the table: passes made them."""
     return frozenset(n for each in graph.graphs for n in _inputs(each) if n and not TOKEN.fullmatch(n))
 
 
@@ -81,9 +81,9 @@ def made_outputs(graph: Graph) -> frozenset[str]:
 
 
 def literals(graph: Graph) -> Mapping[str, Tensor]:
-    """Tensors of a veiled graph that stand for themselves, by digest."""
+    """Tensors of a graph with placeholders that stand for themselves, by digest."""
     found = (t for each in graph.graphs for t in each.tensors)
-    return {t.digest: t for t in found if not isinstance(t.data, VeiledData)}
+    return {t.digest: t for t in found if not isinstance(t.data, PlaceholderData)}
 
 
 def name_pattern(graph: Graph) -> Iterator[str]:
