@@ -8,7 +8,7 @@ bounds allow, and the runs have a budget.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -91,7 +91,7 @@ class Runs:
 
 
 @contextmanager
-def _at(sizes: Sizes) -> Iterator[None]:
+def _at(sizes: Sizes) -> Generator[None]:
     """What is raised says at which sizes."""
     try:
         yield
