@@ -293,9 +293,8 @@ def in_place(plan: Plan, step: Call) -> bool:
     read = {plan.given(x) for x in step.args}
     if any(plan.graph.outputs[i] in results_of(step) and x in read for i, x in _overwritten(plan)):
         return True
-    # Elements that lie beside each other are never the same.
-    own = [x for x in step.args if not any(plan.beside_each_other(x, r) for r in results_of(step))]
-    taken = [s for x in own if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
+    # Parts of one memory share it: their elements are others, but a compiler is given one pointer for both.
+    taken = [s for x in step.args if x.digest not in plan.outputs and (s := plan.slots.get(x.digest))]
     written = [s for r in results_of(step) if r.digest not in plan.outputs and (s := plan.slots.get(r.digest))]
     return any(
         a.region == b.region and a.offset < b.offset + b.size and b.offset < a.offset + a.size
