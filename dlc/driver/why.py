@@ -5,6 +5,7 @@ Nothing runs: steps are followed from digest to digest as far as the cache knows
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -59,13 +60,13 @@ class Past:
         self._cache = cache
         self._model = model
         self._by_step: dict[str, list[tuple[float, Record]]] = {}
-        self._own: set[str] = set()
+        self._own: Counter[str] = Counter()  # in how many builds of the model a step was
         for entry, record in records(cache.store):
             if record.leads_on:
                 continue
             self._by_step.setdefault(record.key.step_name, []).append((entry.used, record))
             if record.key.step_name == "request" and record.key.value("subject") == model:
-                self._own |= steps_of(record)
+                self._own.update(steps_of(record))
 
     def has(self, key: Key) -> bool:
         """Whether the result under `key` is complete."""
@@ -78,6 +79,8 @@ class Past:
         A hit is held against builds of the same model only.
         """
         hit = self.has(key)
+        if hit and self._own[key.digest] > 1:  # an earlier build had this very result
+            return Finding(step, "hit", key=key.lines)
         near = self._nearest(key, subject, own)
         related = near is not None and self._related(near, key)
         if hit:
