@@ -273,7 +273,7 @@ def plan_text(plan: Plan) -> str:
         {
             "steps": [number[s.digest] for s in plan.steps],
             "slots": slots,
-            "regions": dict(sorted(plan.regions.items())),
+            "regions": dict(plan.regions),
             "facts": dict(sorted(plan.facts.items())),
             **({"workspaces": workspaces} if workspaces else {}),
             **({"bodies": bodies} if bodies else {}),

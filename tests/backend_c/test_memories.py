@@ -169,6 +169,10 @@ def test_inputs_are_consumed(bench: Bench, tmp_path: Path) -> None:
 def test_a_plan_in_several_memories_is_text() -> None:
     plan = placed()
     assert parse_plan(plan.graph, plan_text(plan)) == plan
+    first, second = plan.regions.items()
+    for regions in ((first, second), (second, first)):  # the fastest first, whatever their names
+        turned = replace(plan, regions=dict(regions))
+        assert tuple(parse_plan(plan.graph, plan_text(turned)).regions.items()) == regions
     check_regions(plan, C.from_spec(Spec.parse("c{memory=fast:600,slow:1MiB}")))
     with pytest.raises(DlcError, match="c has no memory called fast") as found:
         check_regions(plan, C())
