@@ -42,8 +42,10 @@ from dlc.kernel.loops.program import (
 )
 from dlc.kernel.scalar import SCALARS
 
-ENUMERATED: Final = 4096
-"""Iterations of a loop that are looked at one by one; of longer ones so many, evenly."""
+ENUMERATED: Final = 128
+"""Iterations of loops in each other that are looked at one by one; of more so many, evenly."""
+_LEAST: Final = 8
+"""Of a loop inside of others that take all of these."""
 _ALONG: Final = frozenset(("neg", "abs", "not", "and", "or", "xor", "bitand", "bitor", "bitxor"))
 """Functions that processors do along with others, or on more units than sums."""
 
@@ -59,6 +61,8 @@ class Executed(NamedTuple):
 @dataclass
 class _Counter:
     tensors: Mapping[str, DType]
+    deciding: frozenset[str]
+    """Names that decide how often something runs: the values of others are of no interest."""
     known: dict[Expr, DType | None] = field(default_factory=dict[Expr, DType | None])
     counts: dict[Expr, int] = field(default_factory=dict[Expr, int])
     """Lanes by value."""
@@ -66,6 +70,10 @@ class _Counter:
         default_factory=dict[tuple[int, tuple[tuple[str, int], ...]], tuple[int, float]]
     )
     """By a loop, and the values of the axes around it that it depends on."""
+    values: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict[tuple[int, int], tuple[int, float]])
+    """By an expression and lanes."""
+    room: int = ENUMERATED
+    """Iterations that a loop may look at."""
     needs: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
     """By a loop: names of axes and variables that decide how often something in it runs."""
 
@@ -115,42 +123,29 @@ class _Counter:
         if s.axis.name not in self._inner(s):
             operations, weight = self.body(s.body, inside)
             return trips * operations, trips * weight
-        count = min(trips, ENUMERATED)
+        count = min(trips, max(self.room, _LEAST))
         places = (
             range(start, stop, s.step)
             if count == trips
             else [start + k * trips // count * s.step for k in range(count)]
         )
+        room, self.room = self.room, self.room // count
         found = [self.body(s.body, {**inside, s.axis.name: place}) for place in places]
+        self.room = room
         return sum(f[0] for f in found) * trips // count, sum(f[1] for f in found) * trips / count
 
     def _inner(self, s: For) -> frozenset[str]:
         """Names that decide how often something in a loop's body runs."""
         if id(s) not in self.needs:
-            names: set[str] = set()
-            values: dict[str, set[str]] = {}
-            for each in walk_stmts(s.body):
-                match each:
-                    case For(_, start, stop):
-                        names |= _names((start, stop))
-                    case If(condition):
-                        names |= _names((condition,))
-                    case Let(local, value) | Set(local, value):
-                        values.setdefault(local.name, set()).update(_names((value,)))
-                    case _:
-                        pass
-            pending = list(names)
-            while pending:
-                more = values.get(pending.pop(), set()) - names
-                names |= more
-                pending += more
-            self.needs[id(s)] = frozenset(names)
+            self.needs[id(s)] = _deciding(s.body)
         return self.needs[id(s)]
 
     def _needed(self, s: For) -> frozenset[str]:
         return self._inner(s) | _names((s.start, s.stop))
 
     def _follow(self, local: Local, value: Expr, env: dict[str, int]) -> None:
+        if local.name not in self.deciding:
+            return
         found = _number(value, env) if local.lanes == 1 else None
         if found is None:
             env.pop(local.name, None)
@@ -165,6 +160,12 @@ class _Counter:
 
     def value(self, e: Expr, lanes: int) -> tuple[int, float]:
         """Of an expression that is evaluated for so many lanes; equal parts of it are computed once."""
+        key = id(e), lanes
+        if key not in self.values:
+            self.values[key] = self._value(e, lanes)
+        return self.values[key]
+
+    def _value(self, e: Expr, lanes: int) -> tuple[int, float]:
         operations, weight, seen = 0, 0.0, set[Expr]()
         pending = [e]
         while pending:
@@ -197,7 +198,29 @@ class _Counter:
 
 def executed(program: LoopProgram) -> Executed:
     """The operations of a call; of loops whose ends a call finds, and of what data decide, the least."""
-    return Executed(*_Counter(program.dtypes).body(program.body, {}))
+    return Executed(*_Counter(program.dtypes, _deciding(program.body)).body(program.body, {}))
+
+
+def _deciding(body: Sequence[Stmt]) -> frozenset[str]:
+    """Names of axes and variables that decide how often something in a body runs."""
+    names: set[str] = set()
+    values: dict[str, list[Expr]] = {}
+    for each in walk_stmts(body):
+        match each:
+            case For(_, start, stop):
+                names |= _names((start, stop))
+            case If(condition):
+                names |= _names((condition,))
+            case Let(local, value) | Set(local, value):
+                values.setdefault(local.name, []).append(value)
+            case _:
+                pass
+    pending = list(names)
+    while pending:
+        more = _names(values.get(pending.pop(), ())) - names
+        names |= more
+        pending += more
+    return frozenset(names)
 
 
 def _is_subscript(e: Expr) -> bool:
