@@ -201,7 +201,7 @@ def executed(program: LoopProgram) -> Executed:
     return Executed(*_Counter(program.dtypes, _deciding(program.body)).body(program.body, {}))
 
 
-def _deciding(body: Sequence[Stmt]) -> frozenset[str]:
+def _deciding(body: tuple[Stmt, ...]) -> frozenset[str]:
     """Names of axes and variables that decide how often something in a body runs."""
     names: set[str] = set()
     values: dict[str, list[Expr]] = {}
