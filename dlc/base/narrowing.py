@@ -122,7 +122,7 @@ def loss_of(values: Array, dtype: DType) -> Loss | None:
 
 
 def _integer_loss(values: Array, dtype: DType) -> Loss | None:
-    """Values outside of an integer type; parts behind the point are another matter."""
+    """Values outside of the range of an integer type; fractions that are cut off are not counted."""
     low, high = dtype.limits
     with np.errstate(all="ignore"):
         outside = np.isfinite(values) & ((values < low) | (values > high))

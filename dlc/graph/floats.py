@@ -65,18 +65,10 @@ class _Change:
         return with_live_origins(replace(graph, inputs=inputs, outputs=outputs, origins=origins))
 
     def op(self, op: Op) -> Op:
-        operands: dict[str, Any] = {}
-        for name, value in op.operand_fields():
-            match value:
-                case None:
-                    operands[name] = None
-                case tuple():
-                    operands[name] = tuple(self.new[x.digest] for x in value)
-                case _:
-                    operands[name] = self.new[value.digest]
-        if isinstance(op, Cast) and operands["x"].dtype == self.dtype(op.dtype) == self.to:
-            return operands["x"]
-        return type(op)(**operands, **{name: self.attribute(value) for name, value in op.attrs.items()})
+        operands = [self.new[x.digest] for x in op.operands]
+        if isinstance(op, Cast) and operands[0].dtype == self.dtype(op.dtype) == self.to:
+            return operands[0]
+        return op.remade(operands, {name: self.attribute(value) for name, value in op.attrs.items()})
 
     def attribute(self, value: Any) -> Any:
         match value:

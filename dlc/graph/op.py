@@ -348,19 +348,26 @@ class Op:
         """The same op on other operands; the same object when nothing changes."""
         if all(a is b for a, b in zip(self.operands, new, strict=True)):
             return self
-        rest = iter(new)
-        held = {
-            name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)
-            for name, v in self.operand_fields()
-        }
         if any(a.types != b.types for a, b in zip(self.operands, new, strict=True)):
-            return type(self)(**held, **self.attrs)
+            return self.remade(new, self.attrs)
         # Types follow from the operands' types: rewriting a large graph need not derive every one again.
         moved = object.__new__(type(self))
-        for name, value in (*held.items(), *self.attrs.items(), ("types", self.types)):
+        for name, value in (*self._held(new).items(), *self.attrs.items(), ("types", self.types)):
             object.__setattr__(moved, name, value)
         object.__setattr__(moved, "digest", moved._digest())
         return moved
+
+    def remade(self, operands: Sequence[Op], attributes: Mapping[str, Any]) -> Self:
+        """An op of this class on other operands, in the same places, and with other attributes: types are derived."""
+        return type(self)(**self._held(operands), **attributes)
+
+    def _held(self, operands: Sequence[Op]) -> dict[str, Any]:
+        """The fields that hold operands, with others in the same places."""
+        rest = iter(operands)
+        return {
+            name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)
+            for name, v in self.operand_fields()
+        }
 
 
 def _noted(evaluate: Callable[..., Any]) -> Callable[..., Any]:

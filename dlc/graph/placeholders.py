@@ -131,4 +131,4 @@ def _with_texts(op: Op, name: Callable[[str], str]) -> Op:
     if not texts:
         return op
     new = {key: name(value) for key, value in texts.items()}
-    return type(op)(**dict(op.operand_fields()), **{**op.attrs, **new})
+    return op.remade(op.operands, {**op.attrs, **new})

@@ -50,11 +50,8 @@ def at_sizes(graph: Graph, sizes: Sizes) -> Graph:
 
 
 def _at(op: Op, new: Mapping[str, Op], sizes: Sizes) -> Op:
-    held: dict[str, Any] = {
-        name: None if v is None else tuple(new[x.digest] for x in v) if isinstance(v, tuple) else new[v.digest]
-        for name, v in op.operand_fields()
-    }
-    return type(op)(**held, **{name: _value(v, sizes) for name, v in op.attrs.items()})
+    attributes = {name: _value(v, sizes) for name, v in op.attrs.items()}
+    return op.remade([new[x.digest] for x in op.operands], attributes)
 
 
 def _value(value: Any, sizes: Sizes) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dlc.base.types import Type
 from dlc.graph import Input, Op
 from dlc.kernel.define import ShapeError
-from tests.ops.random_ops import remade
 from tests.ops.samples import samples
 
 Place = tuple[int, int]
@@ -43,6 +42,6 @@ def _emptied(op: Op, places: frozenset[Place]) -> Op | None:
         shape = tuple(0 if (k, d) in places else n for d, n in enumerate(x.shape))
         operands.append(Input(x.name, Type(x.dtype, shape)) if isinstance(x, Input) else x)
     try:
-        return remade(op, operands, dict(op.attrs))
+        return op.remade(operands, op.attrs)
     except ShapeError:
         return None

@@ -48,21 +48,12 @@ def _changed(op: Op, random: Random) -> Op | None:
         for x, s in zip(op.operands, shapes, strict=True)
     ]
     try:
-        found = remade(op, operands, attributes)
+        found = op.remade(operands, attributes)
     # An op refuses sizes and attributes that do not fit in whatever way it notices them first.
     except (ShapeError, ValueError, IndexError, TypeError, ZeroDivisionError, KeyError, AssertionError):
         return None
     sizes = [t.size for t in (found.type, *(x.type for x in found.operands))]
     return found if floats(found) and min(sizes) > 0 and max(sizes) <= LARGEST else None
-
-
-def remade(op: Op, operands: list[Op], attributes: dict[str, Any]) -> Op:
-    rest = iter(operands)
-    held: dict[str, Any] = {
-        name: tuple(next(rest) for _ in v) if isinstance(v, tuple) else None if v is None else next(rest)
-        for name, v in op.operand_fields()
-    }
-    return type(op)(**held, **attributes)
 
 
 def _reshape(shapes: list[list[int]], random: Random) -> None:
