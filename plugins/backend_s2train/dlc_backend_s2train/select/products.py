@@ -134,11 +134,11 @@ def product_forward(work: Selection, op: Op) -> None:
     if found.bias is not None:
         group.flags |= Flag.BN_FORWARD
         group.rank = Forward.NORM
-        if (rows := found.bias_norm) is None:
+        if (exact := found.bias_rows) is None:
             work.refuse(op, "its bias is computed: it must be stored")
             return
-        exact = found.bias_rows
-        group.reads["bn0"] = Given(rows, rows.shape, exact=None if exact is None else Rows(exact, (found.bias,)))
+        rows = memory.held_rows(found.bias, exact, found.bias)
+        group.reads["bn0"] = Given(rows, rows.shape, exact=Rows(exact, (found.bias,)))
     work.begin(group)
 
 
