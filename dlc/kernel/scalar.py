@@ -285,11 +285,12 @@ _TABLE: Final = (
 )
 
 SCALARS: Final[dict[str, Scalar]] = {s.name: s for s in _TABLE}
-_WAVES: Final = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
-LIBRARY: Final = frozenset(
-    ("exp", "log", "log1p", "pow", "mod", "fmod", "erf", *_WAVES, *(f"a{name}" for name in _WAVES))
-)
-"""Functions of floats whose last bits are up to whoever computes them; IEEE 754 says what all others give."""
+_SIGNS: Final = ("neg", "abs", "sign", "min", "max", "floor", "ceil", "round")
+_BITS: Final = ("and", "or", "xor", "not", "bitand", "bitor", "bitxor", "shl", "shr")
+_EXACT: Final = frozenset(("add", "sub", "mul", "div", "floordiv", "truncdiv", "sqrt", *_SIGNS, *_BITS))
+"""Functions of numbers of which IEEE 754, or their definition, says every bit."""
+LIBRARY: Final = frozenset(s.name for s in _TABLE if s.rule == "same" and s.name not in _EXACT)
+"""The others: the last bits of floats are up to whoever computes them."""
 _UFUNCS: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 """Those that reduce."""
 
